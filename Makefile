@@ -1,0 +1,67 @@
+# make help lists the targets.
+#
+#   SANITIZE=address|undefined|thread   instrumented build in build-SANITIZE
+#   CXX=clang++ BUILD=build-clang       another compiler
+#   V=1                                 show the commands
+
+SANITIZE  ?=
+BUILD     ?= build$(if $(SANITIZE),-$(SANITIZE))
+PREFIX    ?= /usr/local
+DESTDIR   ?=
+CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda /opt/cuda))
+NCCL_HOME ?= /usr
+VERSION   := $(shell sed -n 's/^.define ACCEL_VERSION "\(.*\)"/\1/p' include/accel/accel.h)
+
+CXX      ?= g++
+CXXFLAGS ?= -O2 -g
+override CXXFLAGS += -std=c++20 -fPIC -fvisibility=hidden -fno-omit-frame-pointer -Wall -Wextra -Werror \
+                     -MMD -MP -DFMT_HEADER_ONLY -Iinclude -Ishim -I. \
+                     $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all)
+override LDFLAGS += $(if $(SANITIZE),-fsanitize=$(SANITIZE))
+# Programs that we are preloaded into bring their own, older libstdc++: ours is inside, and hidden.
+STATIC_RUNTIME = $(if $(SANITIZE),,-static-libstdc++ -static-libgcc -Wl$(,)--exclude-libs$(,)ALL)
+
+objects = $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard $(addsuffix /*.cpp,$(1))))
+
+# The pipeline, each room on top of those before it; shim/README.md says who may include whom.
+CORE     := $(call objects,$(addprefix shim/,settings signature record collect judge report act))
+SHIM     := $(CORE) $(call objects,$(addprefix shim/,lifecycle interpose interpose/loader interpose/mpi interpose/process))
+LAUNCHER := $(call objects,launcher)
+
+all: $(BUILD)/libaccel.so $(BUILD)/accelrun ## Build the library and the launcher (default)
+
+$(BUILD)/libaccel.so: $(SHIM) shim/libaccel.map
+	$(call run,LINK,$(CXX) -shared $(LDFLAGS) $(STATIC_RUNTIME) -Wl$(,)--version-script=shim/libaccel.map \
+	  -Wl$(,)-soname$(,)libaccel.so -Wl$(,)-z$(,)defs -Wl$(,)-z$(,)nodelete -o $@ $(SHIM) -ldl -pthread)
+$(BUILD)/accelrun: $(LAUNCHER) $(CORE)
+	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -ldl -pthread)
+$(BUILD)/%.o: %.cpp
+	@mkdir -p $(@D)
+	$(call run,CXX,$(CXX) $(CXXFLAGS) -c -o $@ $<)
+
+include tests/tests.mk
+
+deps: ## Install what building and testing needs (apt; run by demo and check)
+	@tests/deps.sh
+
+clean: ## Remove the build directory
+	rm -rf $(BUILD)
+help: ## Print this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s '	'
+
+install: all ## Install below DESTDIR/PREFIX
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/accel
+	install -m 755 $(BUILD)/accelrun $(DESTDIR)$(PREFIX)/bin/
+	install -m 755 $(BUILD)/libaccel.so $(DESTDIR)$(PREFIX)/lib/
+	install -m 644 include/accel/accel.h $(DESTDIR)$(PREFIX)/include/accel/
+	printf 'prefix=%s\nlibdir=$${prefix}/lib\nincludedir=$${prefix}/include\n\nName: accel\nDescription: errors instead of hangs for distributed jobs\nVersion: %s\nCflags: -I$${includedir}\n' \
+	  '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/accel.pc
+
+, := ,
+run = $(if $(V),$(2),@printf '  %-5s %s\n' $(1) '$(@:$(BUILD)/%=%)'; $(2))
+
+.DELETE_ON_ERROR:
+.SUFFIXES:
+.SECONDARY:
+.PHONY: all demo check check-apps bench fuzz lint install deps clean help
+-include $(SHIM:.o=.d) $(LAUNCHER:.o=.d)

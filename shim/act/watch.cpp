@@ -1,0 +1,143 @@
+#include "act/watch.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "record/futex.h"
+#include "report/log.h"
+#include "report/report.h"
+
+namespace accel {
+namespace {
+
+/// A leader that slept longer than this between two turns did not see what happened meanwhile.
+constexpr std::int64_t kBlindAfter = 3'000'000'000;
+/// How long ranks may take to answer with their stacks: a rank that is stopped never does.
+constexpr std::int64_t kStackPatience = 60'000'000;
+
+}  // namespace
+
+Watch::Watch(const RunDirectory& run, Board& board, const Settings& settings)
+    : run_(run), board_(board), settings_(settings), observer_(run) {
+  policy_.timeout_ns = settings.timeout_ns;
+  policy_.warn_after_ns = settings.warn_after_ns;
+}
+
+void Watch::sleep() {
+  futex_wait(board_.bell, bell_seen_, kInterval);
+  const std::uint32_t bell = board_.bell.load();
+  if (bell != bell_seen_) observer_.rescan();
+  bell_seen_ = bell;
+}
+
+int Watch::turn(bool last) {
+  const std::uint32_t number = board_.looks_started.fetch_add(1) + 1;
+  if (last) observer_.rescan();
+  evidence_ = observer_.observe();
+  if (evidence_.now_ns - last_look_ns_ > kBlindAfter) policy_.not_before_ns = evidence_.now_ns;
+  last_look_ns_ = evidence_.now_ns;
+  if (last) policy_.timeout_ns = policy_.warn_after_ns = 0;
+  for (const std::string& complaint : observer_.take_complaints()) log().say(LogLevel::Warning, complaint);
+  if (settings_.check != Check::Off) {
+    std::set<std::uint64_t> unsettled;
+    for (const Verdict& verdict : judge(evidence_, policy_)) {
+      const std::uint64_t world = evidence_.processes[verdict.parties.front().process].world_key;
+      // The causes come first: what follows them waits until they are clear.
+      if (unsettled.contains(world)) continue;
+      if (!verdict.settled && !last) {
+        unsettled.insert(world);
+      } else {
+        consider(verdict, last);
+      }
+    }
+  }
+  board_.looks_completed.store(number);
+  futex_wake_all(board_.looks_completed);
+  return status_;
+}
+
+void Watch::consider(const Verdict& verdict, bool last) {
+  const std::uint64_t world = evidence_.processes[verdict.parties.front().process].world_key;
+  if (!verdict.is_fault()) {
+    if (!warned_.emplace(verdict.communicator, verdict.sequence).second) return;
+    const std::uint32_t request = settings_.stacks != Stacks::Off ? request_stacks() : 0;
+    const Report report = make_report(verdict, evidence_, observer_, request);
+    if (settings_.log_level <= LogLevel::Warning) {
+      log().print(log().format() == LogFormat::Json ? report.json + "\n" : report.text);
+    }
+    return;
+  }
+  if (!reported_worlds_.insert(world).second) return;
+  if (status_ == 0) status_ = exit_status(verdict.kind);
+  if (!claim(world)) return;  // a leader before us has said it
+  const std::uint32_t request = settings_.stacks != Stacks::Off && !last ? request_stacks() : 0;
+  const Report report = make_report(verdict, evidence_, observer_, request);
+  log().print(log().format() == LogFormat::Json ? report.json + "\n" : report.text);
+  publish(report.json);
+  // In sync mode the ranks themselves fail the call, where the program can catch it.
+  const bool ranks_raise = settings_.check == Check::Sync && settings_.on_error == OnError::Raise &&
+                           verdict.kind == VerdictKind::Mismatch;
+  if (settings_.on_error != OnError::Report && !ranks_raise) end_world(world, exit_status(verdict.kind));
+}
+
+/// One report a fault, also when the leader changes: whoever makes the file reports.
+bool Watch::claim(std::uint64_t world) {
+  const std::string name = fmt::format("verdict.{:016x}", world);
+  const FileDescriptor file(openat(run_.fd(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  return static_cast<bool>(file) || errno != EEXIST;
+}
+
+void Watch::publish(const std::string& json) {
+  const FileDescriptor file(
+      openat(run_.fd(), "verdict.json.new", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file) return;
+  const std::string text = json + "\n";
+  const bool whole = write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  // link, not rename: the first verdict of a run stands.
+  if (whole) linkat(run_.fd(), "verdict.json.new", run_.fd(), "verdict.json", 0);
+  unlinkat(run_.fd(), "verdict.json.new", 0);
+}
+
+std::uint32_t Watch::request_stacks() {
+  const std::uint32_t request = board_.stack_request.fetch_add(1) + 1;
+  board_.command.fetch_add(1);
+  futex_wake_all(board_.command);
+  if (answer_) answer_();
+  const auto answered = [&] {
+    for (std::size_t i = 0; i < evidence_.processes.size(); ++i) {
+      const ProcessEvidence& process = evidence_.processes[i];
+      if (process.alive && process.world_rank >= 0 && observer_.reader(i).stacks(request).empty()) return false;
+    }
+    return true;
+  };
+  const std::int64_t deadline = monotonic_ns() + kStackPatience;
+  while (!answered() && monotonic_ns() < deadline) usleep(1000);
+  return request;
+}
+
+void Watch::end_world(std::uint64_t world, int status) {
+  board_.end_status.store(static_cast<std::uint32_t>(status));
+  board_.end_world.store(world);
+  board_.command.fetch_add(1);
+  futex_wake_all(board_.command);
+}
+
+bool wait_for_look(Board& board, std::int64_t timeout_ns) {
+  const std::uint32_t wanted = board.looks_started.load() + 1;
+  board.bell.fetch_add(1);
+  futex_wake_all(board.bell);
+  const std::int64_t deadline = monotonic_ns() + timeout_ns;
+  for (;;) {
+    const std::uint32_t completed = board.looks_completed.load();
+    if (static_cast<std::int32_t>(completed - wanted) >= 0) return true;
+    const std::int64_t left = deadline - monotonic_ns();
+    if (left <= 0) return false;
+    futex_wait(board.looks_completed, completed, left);
+  }
+}
+
+}  // namespace accel

@@ -1,0 +1,62 @@
+// The leader's work: look, judge, report, act; a turn at a time. The same in a rank's agent thread and in accelrun.
+#pragma once
+#include <functional>
+#include <set>
+
+#include "collect/observer.h"
+#include "judge/judge.h"
+#include "record/run_directory.h"
+#include "settings/settings.h"
+
+namespace accel {
+
+class Watch {
+ public:
+  /// How often a leader looks when nobody rings: definite faults are reported within 250 ms.
+  static constexpr std::int64_t kInterval = 20'000'000;
+
+  Watch(const RunDirectory& run, Board& board, const Settings& settings);
+
+  /// One turn. Exit status of the first fault found so far, 0 if there is none.
+  int look() { return turn(false); }
+  /// The last turn, when the job is gone: nothing more will come.
+  int look_back() { return turn(true); }
+
+  /// Called after the ranks were asked for their stacks, when this process is one of them.
+  void on_stack_request(std::function<void()> answer) { answer_ = std::move(answer); }
+  /// Ranks disappear because somebody outside ends the job: that is no fault.
+  void expect_end() { policy_.ending = true; }
+
+  /// Sleeps until somebody rings or it is time for the next turn.
+  void sleep();
+
+  Observer& observer() { return observer_; }
+  const Evidence& evidence() const { return evidence_; }
+
+ private:
+  int turn(bool last);
+  void consider(const Verdict& verdict, bool last);
+  bool claim(std::uint64_t world);
+  void publish(const std::string& json);
+  std::uint32_t request_stacks();
+  void end_world(std::uint64_t world, int status);
+
+  const RunDirectory& run_;
+  Board& board_;
+  const Settings& settings_;
+  Observer observer_;
+  JudgePolicy policy_;
+  Evidence evidence_;
+  std::function<void()> answer_;
+  std::set<std::uint64_t> reported_worlds_;
+  std::set<std::pair<std::uint64_t, std::uint64_t>> warned_;  ///< communicator, number
+  std::int64_t last_look_ns_ = 0;
+  std::uint32_t bell_seen_ = 0;
+  int status_ = 0;
+};
+
+/// Rings for the leader and waits until it has completed a look that began after this call, at most `timeout_ns`.
+/// False: nobody answered. Any thread; signal-safe.
+bool wait_for_look(Board& board, std::int64_t timeout_ns);
+
+}  // namespace accel

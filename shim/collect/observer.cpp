@@ -1,0 +1,126 @@
+#include "collect/observer.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "record/process_stat.h"
+
+namespace accel {
+namespace {
+
+constexpr std::int64_t kScanInterval = 100'000'000;
+
+FileDescriptor open_pidfd(std::int32_t pid) {
+  const long fd = syscall(SYS_pidfd_open, pid, 0);
+  return FileDescriptor(static_cast<int>(fd));
+}
+
+}  // namespace
+
+void Observer::scan(std::int64_t now_ns) {
+  if (now_ns < next_scan_ns_) return;
+  next_scan_ns_ = now_ns + kScanInterval;
+  const int fd = openat(run_.fd(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* entries = fd >= 0 ? fdopendir(fd) : nullptr;
+  if (entries == nullptr) return;
+  while (const dirent* entry = readdir(entries)) {
+    const std::string name = entry->d_name;
+    if (!name.ends_with(".record") || processes_.contains(name)) continue;
+    // A file is unreadable for the moment in which it is made; one that stays so is named once.
+    constexpr int kAttempts = 20;
+    int& attempts = unreadable_[name];
+    if (attempts > kAttempts) continue;
+    auto reader = RecordReader::open(run_.fd(), name);
+    if (!reader) {
+      if (++attempts > kAttempts) complaints_.push_back(reader.error);
+      continue;
+    }
+    unreadable_.erase(name);
+    Process process;
+    process.reader = *reader;
+    process.pidfd = open_pidfd(process.reader->header().pid);
+    processes_.emplace(name, std::move(process));
+  }
+  closedir(entries);
+}
+
+void Observer::check_liveness(Process& process, std::int64_t now_ns) {
+  if (!process.alive) return;
+  if (process.pidfd) {
+    // The usual case costs this one call. A descriptor that answers anything may have been closed and reused by
+    // the application, so that /proc has the last word.
+    pollfd waiting{process.pidfd.get(), POLLIN, 0};
+    if (poll(&waiting, 1, 0) == 0) return;
+  }
+  const RecorderHeader& header = process.reader->header();
+  const auto stat = process_stat(header.pid);
+  const bool same = stat && stat->start_time == header.start_time;
+  if (same && stat->state != 'Z' && stat->state != 'X') return;
+  process.alive = false;
+  process.gone_since_ns = now_ns;
+  if (same && (stat->state == 'Z' || stat->state == 'X')) {
+    process.exit_code = stat->exit_code;
+    process.exit_code_known = stat->exit_code != 0;
+  }
+}
+
+void Observer::add_departure(const Process& process, ProcessEvidence& evidence) {
+  evidence.alive = process.alive;
+  evidence.gone_since_ns = process.gone_since_ns;
+  if (process.alive || evidence.signal != 0) return;
+  if (process.exit_code_known && WIFSIGNALED(process.exit_code)) {
+    evidence.signal = WTERMSIG(process.exit_code);
+  } else if (evidence.phase == Phase::Running || evidence.phase == Phase::Initializing ||
+             evidence.phase == Phase::InFinalize) {
+    // It neither went through exit nor through one of the signals that can be caught.
+    evidence.signal = evidence.terminated ? SIGTERM : SIGKILL;
+    evidence.signal_inferred = true;
+  }
+}
+
+bool Observer::no_other_thread(const Process& process, const ProcessEvidence& evidence) {
+  constexpr std::int32_t kThreadMultiple = 3;  // MPI_THREAD_MULTIPLE in every MPI
+  const RecorderHeader& header = process.reader->header();
+  if (header.thread_level < 0 || evidence.blocked.empty()) return false;
+  if (header.thread_level < kThreadMultiple) return true;
+  const auto stat = process_stat(header.pid);
+  return stat && stat->threads <= header.library_threads + static_cast<std::int32_t>(evidence.blocked.size());
+}
+
+Evidence Observer::observe() {
+  Evidence evidence;
+  evidence.now_ns = monotonic_ns();
+  scan(evidence.now_ns);
+  current_.clear();
+  for (auto& [name, process] : processes_) {
+    ProcessEvidence one;
+    check_liveness(process, evidence.now_ns);
+    if (!process.reader->read(one)) {
+      if (unreadable_[name]++ == 0) complaints_.push_back(name + " cannot be read any more: truncated or damaged");
+      continue;
+    }
+    one.history = process.reader;
+    add_departure(process, one);
+    one.no_other_thread = no_other_thread(process, one);
+    evidence.processes.push_back(std::move(one));
+    current_.push_back(process.reader);
+  }
+  evidence.now_ns = monotonic_ns();
+  return evidence;
+}
+
+std::vector<std::string> Observer::take_complaints() { return std::exchange(complaints_, {}); }
+
+bool Observer::all_gone() const {
+  return std::all_of(processes_.begin(), processes_.end(), [](const auto& entry) { return !entry.second.alive; });
+}
+
+}  // namespace accel

@@ -1,0 +1,56 @@
+// Reads all processes of a run on this node: their recorder files and whether they live.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "record/evidence.h"
+#include "record/reader.h"
+#include "record/run_directory.h"
+
+namespace accel {
+
+class Observer {
+ public:
+  explicit Observer(const RunDirectory& run) : run_(run) {}
+
+  /// What is known now. Costs a few system calls a process and reads new files' names once in a while.
+  Evidence observe();
+
+  /// Until the next observe(): the reader of a process in that evidence.
+  const RecordReader& reader(std::size_t process) const { return *current_[process]; }
+
+  /// Looks for new recorder files at the next observe(), not only when it is time.
+  void rescan() { next_scan_ns_ = 0; }
+
+  /// Files that are no readable record, once each: their names with the reason.
+  std::vector<std::string> take_complaints();
+
+  bool all_gone() const;
+  bool empty() const { return processes_.empty(); }
+
+ private:
+  struct Process {
+    std::shared_ptr<RecordReader> reader;
+    FileDescriptor pidfd;
+    bool alive = true;
+    std::int64_t gone_since_ns = 0;
+    std::int32_t exit_code = 0;  ///< as wait() reports it, if the kernel told
+    bool exit_code_known = false;
+  };
+
+  void scan(std::int64_t now_ns);
+  void check_liveness(Process& process, std::int64_t now_ns);
+  static void add_departure(const Process& process, ProcessEvidence& evidence);
+  static bool no_other_thread(const Process& process, const ProcessEvidence& evidence);
+
+  const RunDirectory& run_;
+  std::map<std::string, Process> processes_;
+  std::map<std::string, int> unreadable_;  ///< attempts so far
+  std::vector<std::string> complaints_;
+  std::vector<std::shared_ptr<RecordReader>> current_;
+  std::int64_t next_scan_ns_ = 0;
+};
+
+}  // namespace accel

@@ -1,0 +1,94 @@
+#include "interpose/mpi/sync_check.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "act/ending.h"
+#include "act/watch.h"
+#include "collect/observer.h"
+#include "interpose/mpi/errors.h"
+#include "judge/members.h"
+#include "lifecycle/process.h"
+#include "report/log.h"
+#include "report/report.h"
+
+namespace accel {
+namespace {
+
+/// How long the other ranks' records may take to appear after MPI_Init.
+constexpr std::int64_t kAppear = 5'000'000'000;
+
+/// This process's view of the others. One thread looks at a time.
+class SyncCheck {
+ public:
+  int verify(const CommunicatorInfo& communicator, std::uint64_t sequence, Handle handle) {
+    if (communicator.size == 1 || communicator.inter || elsewhere_) return 0;
+    const std::lock_guard lock(mutex_);
+    const std::int64_t begun = monotonic_ns();
+    for (int turn = 0;; ++turn) {
+      const Evidence evidence = observer_.observe();
+      const auto all = members_of(evidence);
+      const auto found = all.find(communicator.key);
+      if (found == all.end() || found->second.opaque) return 0;
+      const Members& members = found->second;
+      bool somebody_left = false;
+      bool everybody_here = members.complete();
+      for (const Member& member : members.seen) {
+        const bool here = member.communicator.record.sequence >= sequence;
+        everybody_here = everybody_here && here;
+        somebody_left = somebody_left || (!here && evidence.processes[member.process].has_left());
+      }
+      if (everybody_here) return compare(evidence, members, sequence, handle);
+      // The leader's verdict on a rank that has left ends us, or (ACCEL_ON_ERROR=report) lets us run into it.
+      if (somebody_left && !wait_a_turn()) return 0;
+      if (!members.complete()) {
+        observer_.rescan();
+        if (monotonic_ns() - begun > kAppear) return give_up();
+      }
+      if (const int status = Process::self().ordered_end()) end_process(status);
+      if (turn < 100) {
+        sched_yield();
+      } else {
+        usleep(50);
+      }
+    }
+  }
+
+ private:
+  int compare(const Evidence& evidence, const Members& members, std::uint64_t sequence, Handle handle) {
+    auto verdict = find_mismatch(evidence, members, evidence.now_ns, 0);
+    if (!verdict || verdict->sequence != sequence) return 0;
+    // The leader's report first; it looks at the same records.
+    wait_for_look(Process::self().board(), 500'000'000);
+    if (Process::self().settings().on_error == OnError::Report) return 0;
+    return raise_mismatch(handle, *verdict, make_report(*verdict, evidence, observer_, 0).text);
+  }
+
+  static bool wait_a_turn() {
+    wait_for_look(Process::self().board(), 500'000'000);
+    usleep(1000);
+    return Process::self().settings().on_error != OnError::Report;
+  }
+
+  int give_up() {
+    elsewhere_ = true;
+    log().say(LogLevel::Warning, "ACCEL_CHECK=sync: not all ranks are on this node; calls are verified after the fact");
+    return 0;
+  }
+
+  std::mutex mutex_;
+  Observer observer_{Process::self().run()};
+  std::atomic<bool> elsewhere_{false};
+};
+
+}  // namespace
+
+int verify_before(const CommunicatorInfo& communicator, std::uint64_t sequence, Handle handle) {
+  static SyncCheck* const check = new SyncCheck;
+  return check->verify(communicator, sequence, handle);
+}
+
+}  // namespace accel

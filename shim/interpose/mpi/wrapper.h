@@ -1,0 +1,96 @@
+// The one wrapper behind every row of functions.def.
+#pragma once
+#include "interpose/mpi/agreement.h"
+#include "interpose/mpi/sync_check.h"
+#include "interpose/real.h"
+#include "lifecycle/process.h"
+
+namespace accel {
+
+/// Per thread. Nested: inside one of our wrappers, so that MPI_X -> PMPI_X and what the library calls itself count
+/// once.
+struct ThreadState {
+  int nested = 0;
+  bool claimed = false;
+  ThreadRecord* record = nullptr;
+};
+inline thread_local ThreadState thread_state __attribute__((tls_model("initial-exec")));
+
+class NestingGuard {
+ public:
+  NestingGuard() { ++thread_state.nested; }
+  ~NestingGuard() { --thread_state.nested; }
+  NestingGuard(const NestingGuard&) = delete;
+  NestingGuard& operator=(const NestingGuard&) = delete;
+};
+
+/// This thread's slot in the record.
+inline ThreadRecord* thread_record(Recorder& recorder) {
+  if (!thread_state.claimed) [[unlikely]] {
+    thread_state.claimed = true;
+    thread_state.record = recorder.claim_thread();
+  }
+  return thread_state.record;
+}
+
+/// Whether calls are recorded at all: between MPI_Init and MPI_Finalize, of an MPI that we know. Null otherwise.
+extern std::atomic<Recorder*> recording;
+
+template <Function function, Flow flow, bool numbered, class... Roles>
+int intercept(Real& real, const void* caller, const void* frame, Roles... arguments) {
+  auto* const next = real.get<int(Roles...)>();
+  if (next == nullptr) [[unlikely]] return lacks(real.symbol());
+  Recorder* const recorder = recording.load(std::memory_order_relaxed);
+  if (recorder == nullptr || thread_state.nested != 0) return next(arguments...);
+
+  NestingGuard guard;
+  const std::uint16_t site = Process::self().sites().find(caller, frame);
+  if (Process::self().sites().is_internal(site)) return next(arguments...);
+  Call call;
+  (arguments.describe(call), ...);
+  constexpr bool kFrees = role::has<role::FreedComm, Roles...>;
+  if constexpr (kFrees) call.communicator = abi().load(call.communicator_in_memory);
+  const Handle handle = abi().normalize(call.communicator);
+  const CommunicatorInfo* found = communicator(handle);
+  if (found == nullptr) return next(arguments...);
+  const CommunicatorInfo own = *found;
+
+  Recorder::Draft draft;
+  draft.function = function;
+  draft.communicator = static_cast<std::uint16_t>(own.slot);
+  draft.site = site;
+  draft.root = numbered ? call.root : call.peer;
+  draft.tag = call.tag;
+  Recorder::Ticket ticket;
+  if constexpr (numbered) {
+    const Comparison comparison = compare<function, flow, Roles...>(call, own, *recorder);
+    if (!comparison.comparable) [[unlikely]] recorder->flag_communicator(own.slot, kCommunicatorOpaque);
+    draft.count = comparison.count;
+    draft.datatype = comparison.datatype;
+    draft.op = comparison.op;
+    ticket = recorder->begin_numbered(draft, comparison.agreement, thread_record(*recorder));
+    if (Process::self().settings().check == Check::Sync) [[unlikely]] {
+      if (const int error = verify_before(own, ticket.record->sequence, handle)) {
+        Recorder::end(ticket);
+        return error;
+      }
+    }
+  } else {
+    if constexpr (role::has<role::Datatype, Roles...>) {
+      draft.count = call.send.count;
+      draft.datatype = datatype(call.send.type).id;
+    }
+    ticket = recorder->begin_unnumbered(draft, thread_record(*recorder));
+  }
+
+  const std::uint64_t sequence = ticket.record->sequence;
+  if constexpr (kFrees) forget_communicator(*recorder, handle);
+  const int result = next(arguments...);
+  Recorder::end(ticket);
+  if constexpr (role::has<role::NewComm, Roles...>) {
+    if (result == 0) adopt_communicator(*recorder, own, sequence, call.tag, abi().load(call.new_communicator));
+  }
+  return result;
+}
+
+}  // namespace accel

@@ -1,0 +1,194 @@
+#include "judge/judge.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+
+#include <accel/accel.h>
+#include <fmt/format.h>
+
+#include "judge/members.h"
+#include "judge/waits.h"
+
+namespace accel {
+
+int exit_status(VerdictKind kind) {
+  switch (kind) {
+    case VerdictKind::Mismatch: return ACCEL_EXIT_MISMATCH;
+    case VerdictKind::Crash: return ACCEL_EXIT_CRASH;
+    case VerdictKind::EarlyExit: return ACCEL_EXIT_EARLY_EXIT;
+    case VerdictKind::Deadlock:
+    case VerdictKind::TimeOut: return ACCEL_EXIT_DEADLOCK;
+    case VerdictKind::Late: break;
+  }
+  return 0;
+}
+
+const char* title(VerdictKind kind) {
+  switch (kind) {
+    case VerdictKind::Mismatch: return "collective mismatch";
+    case VerdictKind::Crash: return "crash";
+    case VerdictKind::EarlyExit: return "early exit";
+    case VerdictKind::Deadlock: return "deadlock";
+    case VerdictKind::TimeOut: return "time-out";
+    case VerdictKind::Late: return "late";
+  }
+  return "?";
+}
+
+const char* name_of(Field field) {
+  switch (field) {
+    case Field::Kind: return "kind";
+    case Field::Count: return "count";
+    case Field::Datatype: return "datatype";
+    case Field::ReduceOp: return "op";
+    case Field::Root: return "root";
+    case Field::Peers: return "counts per peer";
+  }
+  return "?";
+}
+
+std::string describe_departure(const ProcessEvidence& process) {
+  if (process.phase == Phase::Aborting) return "has called MPI_Abort";
+  if (process.phase == Phase::Finalized) {
+    return process.alive ? "has called MPI_Finalize" : "has called MPI_Finalize and exited";
+  }
+  if (process.signal != 0) {
+    const char* abbreviation = sigabbrev_np(process.signal);
+    return fmt::format("was killed by signal {} (SIG{}){}", process.signal, abbreviation ? abbreviation : "?",
+                       process.signal_inferred ? ", as it is gone without a word" : "");
+  }
+  if (process.phase == Phase::Exiting) {
+    return fmt::format("has exited with status {} without MPI_Finalize", process.exit_status);
+  }
+  return process.alive ? "is running" : "is gone";
+}
+
+std::map<std::uint64_t, Members> members_of(const Evidence& evidence) {
+  std::map<std::uint64_t, Members> result;
+  for (std::size_t i = 0; i < evidence.processes.size(); ++i) {
+    for (const CommunicatorEvidence& communicator : evidence.processes[i].communicators) {
+      const CommunicatorRecord& record = communicator.record;
+      Members& members = result[record.key];
+      members.key = record.key;
+      members.size = record.size;
+      members.opaque = members.opaque || (record.flags & kCommunicatorOpaque) != 0;
+      members.inter = members.inter || (record.flags & kCommunicatorInter) != 0;
+      members.seen.push_back({i, communicator});
+    }
+  }
+  for (auto& [key, members] : result) {
+    std::stable_sort(members.seen.begin(), members.seen.end(), [](const Member& a, const Member& b) {
+      return a.communicator.record.rank < b.communicator.record.rank;
+    });
+    // Foreign bytes could claim anything: a rank that is there twice makes the communicator unfit for comparison.
+    for (std::size_t i = 1; i < members.seen.size() && !members.inter; ++i) {
+      if (members.seen[i].communicator.record.rank == members.seen[i - 1].communicator.record.rank) {
+        members.opaque = true;
+      }
+    }
+  }
+  return result;
+}
+
+Party make_party(const Evidence& evidence, std::size_t process, const std::optional<CallRecord>& record) {
+  const ProcessEvidence& who = evidence.processes[process];
+  Party party;
+  party.process = process;
+  party.world_rank = who.world_rank;
+  party.call = record;
+  if (record && who.history) {
+    party.datatype = who.history->datatype(record->datatype);
+    party.site = who.history->site(*record);
+    party.inside = record->duration == 0;
+  }
+  return party;
+}
+
+namespace {
+
+bool is_crash(int signal) {
+  return signal == SIGSEGV || signal == SIGABRT || signal == SIGBUS || signal == SIGFPE || signal == SIGILL;
+}
+
+/// The other ranks of a process's world, as they stand.
+void add_everybody(const Evidence& evidence, std::uint64_t world, Verdict& verdict) {
+  for (std::size_t i = 0; i < evidence.processes.size(); ++i) {
+    const ProcessEvidence& process = evidence.processes[i];
+    if (process.world_key != world) continue;
+    const bool known = std::any_of(verdict.parties.begin(), verdict.parties.end(),
+                                   [&](const Party& party) { return party.process == i; });
+    if (known) continue;
+    std::optional<CallRecord> inside;
+    if (!process.blocked.empty()) inside = process.blocked.front().record;
+    Party party = make_party(evidence, i, inside);
+    if (process.has_left()) {
+      party.state = describe_departure(process);
+    } else if (!inside) {
+      party.state = process.phase == Phase::Initializing ? "is inside MPI_Init" : "is outside MPI";
+    }
+    verdict.parties.push_back(std::move(party));
+  }
+  std::stable_sort(verdict.parties.begin(), verdict.parties.end(),
+                   [](const Party& a, const Party& b) { return a.world_rank < b.world_rank; });
+}
+
+std::optional<Verdict> find_crash(const Evidence& evidence) {
+  const ProcessEvidence* first = nullptr;
+  for (const ProcessEvidence& process : evidence.processes) {
+    const bool crashed = !process.alive && process.phase != Phase::Finalized && is_crash(process.signal) &&
+                         !process.terminated && process.world_rank >= 0;
+    if (crashed && (first == nullptr || process.gone_since_ns < first->gone_since_ns)) first = &process;
+  }
+  if (first == nullptr) return std::nullopt;
+  Verdict verdict;
+  verdict.kind = VerdictKind::Crash;
+  add_everybody(evidence, first->world_key, verdict);
+  for (Party& party : verdict.parties) {
+    party.blamed = &evidence.processes[party.process] == first;
+    if (party.blamed && party.call) verdict.function = party.call->function;
+  }
+  return verdict;
+}
+
+bool somebody_aborts(const Evidence& evidence) {
+  return std::any_of(evidence.processes.begin(), evidence.processes.end(),
+                     [](const ProcessEvidence& process) { return process.phase == Phase::Aborting; });
+}
+
+}  // namespace
+
+std::vector<Verdict> judge(const Evidence& evidence, const JudgePolicy& policy) {
+  const auto communicators = members_of(evidence);
+  std::vector<Verdict> verdicts;
+  for (const auto& [key, members] : communicators) {
+    if (auto verdict = find_mismatch(evidence, members, evidence.now_ns, policy.settle_ns)) {
+      verdicts.push_back(std::move(*verdict));
+    }
+  }
+  // Several communicators: what happened first is the cause.
+  const auto started = [](const Verdict& verdict) {
+    std::uint64_t earliest = UINT64_MAX;
+    for (const Party& party : verdict.parties) {
+      if (party.call) earliest = std::min(earliest, party.call->started);
+    }
+    return earliest;
+  };
+  std::stable_sort(verdicts.begin(), verdicts.end(),
+                   [&](const Verdict& a, const Verdict& b) { return started(a) < started(b); });
+
+  if (!policy.ending && !somebody_aborts(evidence)) {
+    if (auto crash = find_crash(evidence)) verdicts.push_back(std::move(*crash));
+    const Waits waits(evidence, communicators);
+    if (auto early = waits.find_early_exit(policy)) verdicts.push_back(std::move(*early));
+    if (auto deadlock = waits.find_circle()) verdicts.push_back(std::move(*deadlock));
+    if (auto late = waits.find_late(policy)) verdicts.push_back(std::move(*late));
+  }
+  for (Verdict& verdict : verdicts) {
+    if (verdict.parties.empty() || verdict.kind == VerdictKind::Mismatch) continue;
+    add_everybody(evidence, evidence.processes[verdict.parties.front().process].world_key, verdict);
+  }
+  return verdicts;
+}
+
+}  // namespace accel

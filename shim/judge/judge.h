@@ -1,0 +1,38 @@
+// Evidence in, verdicts out. Pure: no I/O, no clock, no threads, no state.
+//
+// A fault is reported only if it cannot resolve itself:
+//   mismatch    two ranks' calls with the same number on the same communicator do not agree, whoever made them
+//   early exit  a rank waits, in a call that cannot return without another rank, for one that has left
+//   deadlock    a circle of ranks each blocked in a call that cannot return without the next
+// Everything else that stands still is a matter of time: Late after warn_after, TimeOut after timeout.
+//
+// Ranks of other nodes may be invisible here: nothing is concluded from the absence of a process.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "judge/verdict.h"
+
+namespace accel {
+
+struct JudgePolicy {
+  std::int64_t timeout_ns = 600'000'000'000;    ///< 0: never
+  std::int64_t warn_after_ns = 30'000'000'000;  ///< 0: never
+  /// Waiting counts from here at the earliest: the observer itself was asleep before (SIGSTOP, a suspended job).
+  std::int64_t not_before_ns = 0;
+  /// How long a mismatch waits for ranks that have not made the call yet, so that the majority can be told.
+  std::int64_t settle_ns = 100'000'000;
+  /// How long a rank must have been gone before one that waits for it in point-to-point or in MPI_Finalize is
+  /// taken to wait in vain: its last message may still be under way.
+  std::int64_t gone_settle_ns = 2'000'000'000;
+  /// The job is being ended from outside: ranks disappear for that reason.
+  bool ending = false;
+};
+
+/// The faults and warnings that the evidence supports, most certain and most original first.
+std::vector<Verdict> judge(const Evidence& evidence, const JudgePolicy& policy);
+
+/// How a process is described that has left: "called MPI_Finalize", "was killed by signal 9 (SIGKILL)", ...
+std::string describe_departure(const ProcessEvidence& process);
+
+}  // namespace accel

@@ -1,0 +1,36 @@
+// The processes seen of one communicator.
+#pragma once
+#include <map>
+#include <vector>
+
+#include "judge/verdict.h"
+
+namespace accel {
+
+struct Member {
+  std::size_t process = 0;  ///< index into Evidence::processes
+  CommunicatorEvidence communicator;
+};
+
+/// Members by communicator rank. Of an inter-communicator both sides share the key and ranks repeat.
+struct Members {
+  std::uint64_t key = 0;
+  std::int32_t size = 0;
+  bool opaque = false;  ///< something on it cannot be compared
+  bool inter = false;
+  std::vector<Member> seen;
+
+  bool complete() const { return !inter && static_cast<std::size_t>(size) == seen.size(); }
+};
+
+/// Of every communicator in the evidence, by key. A slot that was reused counts for its latest communicator only.
+std::map<std::uint64_t, Members> members_of(const Evidence& evidence);
+
+/// A party with what its history knows of `record`.
+Party make_party(const Evidence& evidence, std::size_t process, const std::optional<CallRecord>& record);
+
+/// The first disagreement on one communicator, if there is one.
+std::optional<Verdict> find_mismatch(const Evidence& evidence, const Members& members, std::int64_t now_ns,
+                                     std::int64_t settle_ns);
+
+}  // namespace accel

@@ -1,0 +1,198 @@
+#include "judge/waits.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace accel {
+namespace {
+
+const CommunicatorEvidence* communicator_in(const ProcessEvidence& process, std::uint16_t slot) {
+  for (const CommunicatorEvidence& communicator : process.communicators) {
+    if (communicator.slot == slot) return &communicator;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Waits::Waits(const Evidence& evidence, const std::map<std::uint64_t, Members>& communicators)
+    : evidence_(evidence), communicators_(communicators) {
+  for (std::size_t i = 0; i < evidence.processes.size(); ++i) {
+    for (const BlockedCall& call : evidence.processes[i].blocked) waits_.push_back(describe(i, call));
+  }
+}
+
+/// Whether the call cannot return on `rank` before `peer` has made it too. Only what no implementation can avoid:
+/// data that must come from the peer, or a synchronisation that the standard demands.
+bool Waits::needs_peer(const Wait& wait, const CallRecord& record, std::int32_t rank, std::int32_t peer) const {
+  const FunctionTraits& what = traits(record.function);
+  if (what.vector) {
+    const auto vectors = evidence_.processes[wait.process].history->vectors(record);
+    if (!vectors) return false;
+    const auto& expects = vectors->expects;
+    if (record.function == Function::Reduce_scatter) {
+      return static_cast<std::size_t>(rank) < expects.size() && expects[static_cast<std::size_t>(rank)].count > 0;
+    }
+    return static_cast<std::size_t>(peer) < expects.size() && expects[static_cast<std::size_t>(peer)].count > 0;
+  }
+  if (what.data && record.count <= 0) return false;  // an implementation may return at once
+  switch (what.flow) {
+    case Flow::Everyone: return true;
+    case Flow::FromRoot: return rank != record.root && peer == record.root;
+    case Flow::ToRoot: return rank == record.root;
+    case Flow::Prefix: return peer < rank;
+    default: return false;
+  }
+}
+
+Waits::Wait Waits::describe(std::size_t process, const BlockedCall& call) const {
+  Wait wait;
+  wait.process = process;
+  wait.call = call;
+  const CallRecord& record = call.record;
+  const CommunicatorEvidence* mine = communicator_in(evidence_.processes[process], record.communicator);
+  if (record.function == Function::None || mine == nullptr) return wait;
+  const auto found = communicators_.find(mine->record.key);
+  if (found == communicators_.end()) return wait;
+  wait.members = &found->second;
+  const FunctionTraits& what = traits(record.function);
+  wait.certain_only_when_gone_for_long = !what.numbered || record.function == Function::Finalize;
+  if (wait.members->inter) return wait;
+  for (const Member& member : wait.members->seen) {
+    if (member.process == process) continue;
+    const std::int32_t peer = member.communicator.record.rank;
+    if (!what.numbered) {
+      if (peer == record.root) wait.needs.push_back(member.process);
+      continue;
+    }
+    if (member.communicator.record.sequence >= record.sequence) continue;
+    wait.missing.push_back(member.process);
+    if (needs_peer(wait, record, mine->record.rank, peer)) wait.needs.push_back(member.process);
+  }
+  return wait;
+}
+
+Verdict Waits::verdict_for(VerdictKind kind, const Wait& wait) const {
+  Verdict verdict;
+  verdict.kind = kind;
+  verdict.function = wait.call.record.function;
+  verdict.sequence = wait.call.record.sequence;
+  if (wait.members != nullptr) {
+    verdict.communicator = wait.members->key;
+    verdict.size = wait.members->size;
+  }
+  verdict.parties.push_back(make_party(evidence_, wait.process, wait.call.record));
+  return verdict;
+}
+
+std::optional<Verdict> Waits::find_early_exit(const JudgePolicy& policy) const {
+  for (const Wait& wait : waits_) {
+    for (const std::size_t needed : wait.needs) {
+      const ProcessEvidence& gone = evidence_.processes[needed];
+      if (!gone.has_left() || gone.terminated) continue;
+      // Killed together, from outside: nobody waited for anybody any more.
+      const ProcessEvidence& waiting = evidence_.processes[wait.process];
+      const bool together = !waiting.alive && !waiting.terminated && waiting.gone_since_ns <= gone.gone_since_ns;
+      if (!gone.alive && together) continue;
+      if (wait.certain_only_when_gone_for_long) {
+        const bool long_gone = !gone.alive && gone.gone_since_ns != 0 &&
+                               evidence_.now_ns - std::max({gone.gone_since_ns, wait.call.since_ns,
+                                                            policy.not_before_ns}) >= policy.gone_settle_ns;
+        const bool late_finalize = wait.call.record.function == Function::Finalize;
+        if (!long_gone || (late_finalize && gone.phase == Phase::Finalized)) continue;
+      }
+      Verdict verdict = verdict_for(VerdictKind::EarlyExit, wait);
+      Party party = make_party(evidence_, needed, std::nullopt);
+      party.blamed = true;
+      party.state = describe_departure(gone);
+      verdict.parties.push_back(std::move(party));
+      return verdict;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Verdict> Waits::find_circle() const {
+  // Each process that can do nothing but wait is a node; an edge leads to one it needs.
+  std::vector<const Wait*> node(evidence_.processes.size(), nullptr);
+  for (const Wait& wait : waits_) {
+    const ProcessEvidence& process = evidence_.processes[wait.process];
+    const bool stuck = process.alive && process.no_other_thread && !wait.certain_only_when_gone_for_long;
+    if (stuck && process.blocked.size() == 1) node[wait.process] = &wait;
+  }
+  enum class Mark { New, Open, Done };
+  std::vector<Mark> marks(node.size(), Mark::New);
+  std::vector<std::size_t> path;
+  std::vector<std::size_t> circle;
+  const auto visit = [&](const auto& self, std::size_t process) -> bool {
+    marks[process] = Mark::Open;
+    path.push_back(process);
+    for (const std::size_t next : node[process]->needs) {
+      if (node[next] == nullptr || marks[next] == Mark::Done) continue;
+      if (marks[next] == Mark::Open) {
+        circle.assign(std::find(path.begin(), path.end(), next), path.end());
+        return true;
+      }
+      if (self(self, next)) return true;
+    }
+    path.pop_back();
+    marks[process] = Mark::Done;
+    return false;
+  };
+  for (std::size_t process = 0; process < node.size() && circle.empty(); ++process) {
+    if (node[process] != nullptr && marks[process] == Mark::New) visit(visit, process);
+  }
+  if (circle.empty()) return std::nullopt;
+
+  Verdict verdict = verdict_for(VerdictKind::Deadlock, *node[circle.front()]);
+  verdict.parties.clear();
+  for (std::size_t i = 0; i < circle.size(); ++i) {
+    const Wait& wait = *node[circle[i]];
+    Party party = make_party(evidence_, circle[i], wait.call.record);
+    party.blamed = true;
+    verdict.parties.push_back(std::move(party));
+    verdict.details.push_back(fmt::format(
+        "process {} waits in {} (#{} on communicator {:08x}) for process {}",
+        evidence_.processes[circle[i]].world_rank, traits(wait.call.record.function).name, wait.call.record.sequence,
+        static_cast<std::uint32_t>(wait.members->key >> 32), evidence_.processes[circle[(i + 1) % circle.size()]].world_rank));
+  }
+  return verdict;
+}
+
+std::optional<Verdict> Waits::find_late(const JudgePolicy& policy) const {
+  const Wait* longest = nullptr;
+  std::int64_t longest_ns = 0;
+  for (const Wait& wait : waits_) {
+    if (!evidence_.processes[wait.process].alive || wait.call.record.function == Function::None) continue;
+    const std::int64_t waited = evidence_.now_ns - std::max(wait.call.since_ns, policy.not_before_ns);
+    // Waiting for a message, or for the others to finish, may be somebody's business.
+    const bool collective = !wait.certain_only_when_gone_for_long;
+    if (collective && waited > longest_ns) {
+      longest = &wait;
+      longest_ns = waited;
+    }
+  }
+  if (longest == nullptr) return std::nullopt;
+  const bool timed_out = policy.timeout_ns != 0 && longest_ns >= policy.timeout_ns;
+  const bool late = policy.warn_after_ns != 0 && longest_ns >= policy.warn_after_ns;
+  if (!timed_out && !late) return std::nullopt;
+  Verdict verdict = verdict_for(timed_out ? VerdictKind::TimeOut : VerdictKind::Late, *longest);
+  verdict.waited_ns = longest_ns;
+  for (const std::size_t missing : longest->missing) {
+    const ProcessEvidence& process = evidence_.processes[missing];
+    std::optional<CallRecord> elsewhere;
+    if (!process.blocked.empty()) elsewhere = process.blocked.front().record;
+    Party party = make_party(evidence_, missing, elsewhere);
+    party.blamed = true;
+    if (process.has_left()) {
+      party.state = describe_departure(process);
+    } else if (!elsewhere) {
+      party.state = "is outside MPI";
+    }
+    verdict.parties.push_back(std::move(party));
+  }
+  return verdict;
+}
+
+}  // namespace accel

@@ -1,0 +1,104 @@
+#include "lifecycle/agent.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "act/ending.h"
+#include "act/watch.h"
+#include "collect/leader.h"
+#include "lifecycle/process.h"
+#include "lifecycle/stacks.h"
+#include "record/futex.h"
+#include "report/log.h"
+
+namespace accel {
+namespace {
+
+/// How soon somebody who does not lead notices that nobody does.
+constexpr std::int64_t kFollowInterval = 200'000'000;
+/// What a killed job left behind is swept away after an hour.
+constexpr std::int64_t kSweepAge = 3600;
+
+std::atomic<bool> stopping{false};
+
+class Agent {
+ public:
+  void run() {
+    while (!stopping.load()) {
+      const std::uint32_t command = process_.board().command.load();
+      obey();
+      if (leadership_.held() || leadership_.acquire(process_.run())) {
+        lead();
+      } else {
+        futex_wait(process_.board().command, command, kFollowInterval);
+      }
+    }
+  }
+
+ private:
+  void obey() {
+    if (const int status = process_.ordered_end()) end_process(status);
+    process_.recorder()->header().latest = ClockPair::now();
+    answer_stack_request();
+  }
+
+  void answer_stack_request() {
+    const std::uint32_t request = process_.board().stack_request.load();
+    if (request == answered_) return;
+    answered_ = request;
+    if (process_.settings().stacks != Stacks::Off) capture_stacks(*process_.recorder(), request);
+  }
+
+  void lead() {
+    if (!watch_) {
+      watch_ = std::make_unique<Watch>(process_.run(), process_.board(), process_.settings());
+      watch_->on_stack_request([this] { answer_stack_request(); });
+      sweep_dead_runs(process_.settings().run_base, kSweepAge);
+    }
+    watch_->look();
+    watch_->sleep();
+  }
+
+  Process& process_ = Process::self();
+  Leadership leadership_;
+  std::unique_ptr<Watch> watch_;
+  std::uint32_t answered_ = Process::self().board().stack_request.load();
+};
+
+void* run_agent(void*) {
+  pthread_setname_np(pthread_self(), "accel");
+  try {
+    Agent().run();
+  } catch (...) {
+    // Out of memory, most likely. The job must not notice.
+    log().say(LogLevel::Warning, "the agent thread has failed; this process is no longer observed");
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void start_agent() {
+  static std::atomic<bool> started{false};
+  if (started.exchange(true)) return;
+  // Signals are the application's: none of them shall be delivered to our thread.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  const int error = pthread_create(&thread, nullptr, run_agent, nullptr);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error == 0) {
+    pthread_detach(thread);
+  } else {
+    log().say(LogLevel::Warning, "no thread can be created; this process answers no requests");
+  }
+}
+
+void stop_agent() { stopping.store(true); }
+
+}  // namespace accel

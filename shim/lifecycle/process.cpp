@@ -1,0 +1,125 @@
+#include "lifecycle/process.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "act/ending.h"
+#include "act/watch.h"
+#include "lifecycle/agent.h"
+#include "lifecycle/signals.h"
+#include "lifecycle/unwind.h"
+#include "report/log.h"
+
+namespace accel {
+namespace {
+
+/// How long an exit without MPI_Finalize is held up while others of the job go on.
+constexpr std::int64_t kLinger = 500'000'000;
+
+}  // namespace
+
+Process& Process::self() {
+  // Never destroyed: threads of the application may still call while static destructors run.
+  static Process* const instance = new Process;
+  return *instance;
+}
+
+bool Process::start() {
+  if (recorder() != nullptr) return true;
+  std::vector<std::string> complaints;
+  settings_ = Settings::from_environment(complaints);
+  if (settings_.disabled) return false;
+  const std::string identity = launcher_identity();
+  const bool named = !settings_.run_id.empty();
+  const std::string run_id = named ? settings_.run_id : identity;
+  log().configure(settings_, run_id, -1);
+  for (const std::string& complaint : complaints) log().say(LogLevel::Warning, complaint);
+
+  auto run = RunDirectory::open(settings_.run_base, run_id);
+  if (!run) {
+    if (run.error != kStaleRun) log().say(LogLevel::Warning, run.error + "; the job goes on unobserved");
+    return false;
+  }
+  run_.emplace(std::move(*run));
+  owns_run_ = !named;
+  board_ = run_->map_board();
+  auto recorder = board_ != nullptr ? Recorder::create(*run_) : Result<Recorder*>::failure("no room in " + run_->path());
+  if (!recorder) {
+    log().say(LogLevel::Warning, recorder.error + "; the job goes on unobserved");
+    return false;
+  }
+  // One node: who started us tells the worlds apart. All ranks of a world derive the same key without a message,
+  // so that ranks that do not have us preloaded are not disturbed.
+  world_key_ = mix(mix_text(0, identity.c_str()), 1) | 1;
+  (*recorder)->header().world_key = world_key_;
+  if (settings_.stacks != Stacks::Off) load_unwinder();
+  sites_.attach(&(*recorder)->file(), settings_.stacks == Stacks::Sites ? unwind : nullptr);
+  static const int registered = pthread_atfork(nullptr, nullptr, forget_in_child);
+  (void)registered;
+  recorder_.store(*recorder, std::memory_order_release);
+  return true;
+}
+
+void Process::join(int world_rank, int world_size) {
+  RecorderHeader& header = recorder()->header();
+  header.world_size = world_size;
+  header.world_rank = world_rank;
+  header.phase = Phase::Running;
+  log().configure(settings_, run_->run_id(), world_rank);
+  install_signal_handlers();
+  start_agent();
+}
+
+int Process::ordered_end() const {
+  if (board_ == nullptr || board_->end_world.load() != world_key_) return 0;
+  const std::uint32_t status = board_->end_status.load();
+  return status >= 80 && status <= 85 ? static_cast<int>(status) : 0;
+}
+
+bool Process::others_go_on() const {
+  Observer observer(*run_);
+  for (const ProcessEvidence& process : observer.observe().processes) {
+    const bool other = process.world_key == world_key_ && process.pid != getpid();
+    if (other && !process.has_left()) return true;
+  }
+  return false;
+}
+
+void Process::leave(int status) {
+  Recorder* recorder = this->recorder();
+  // In a vfork child the memory is the parent's but the pid is not.
+  if (recorder == nullptr || recorder->header().pid != getpid() || left_.exchange(true)) return;
+  RecorderHeader& header = recorder->header();
+  const bool improper = header.phase == Phase::Running || header.phase == Phase::InFinalize;
+  if (improper) {
+    header.exit_status = status;
+    header.phase = Phase::Exiting;
+    const std::int64_t deadline = monotonic_ns() + kLinger;
+    while (monotonic_ns() < deadline && others_go_on()) {
+      if (const int end = ordered_end()) end_process(end);
+      wait_for_look(*board_, 50'000'000);
+      usleep(5000);
+    }
+  }
+  if (const int end = ordered_end(); end != 0 && improper) end_process(end);
+  stop_agent();
+  if (owns_run_ && !others_go_on() && access((run_->path() + "/verdict.json").c_str(), F_OK) != 0) run_->remove();
+}
+
+void Process::forget_in_child() {
+  Process& process = self();
+  process.recorder_.store(nullptr, std::memory_order_release);
+  process.board_ = nullptr;
+}
+
+namespace {
+
+/// Registered before everybody else's handlers and so run after them: a program may call MPI_Finalize in one.
+__attribute__((constructor)) void watch_exit() {
+  on_exit([](int status, void*) { Process::self().leave(status); }, nullptr);
+}
+
+}  // namespace
+}  // namespace accel

@@ -1,0 +1,53 @@
+// This process as part of a job: what exists of us between MPI_Init and the end.
+#pragma once
+#include <atomic>
+#include <optional>
+
+#include "record/call_sites.h"
+#include "record/recorder.h"
+#include "record/run_directory.h"
+#include "settings/settings.h"
+
+namespace accel {
+
+class Process {
+ public:
+  /// The one and only. Constructed before first use, never destroyed.
+  static Process& self();
+
+  /// Opens the run directory and starts recording; at the first MPI_Init. False: dormant, and why has been said.
+  bool start();
+  /// After MPI_Init: we know who we are. Starts the agent thread and the signal handlers.
+  void join(int world_rank, int world_size);
+
+  /// Null while dormant: then every wrapper only passes through. In a forked child it is null again.
+  Recorder* recorder() const { return recorder_.load(std::memory_order_acquire); }
+  CallSites& sites() { return sites_; }
+  const Settings& settings() const { return settings_; }
+  const RunDirectory& run() const { return *run_; }
+  Board& board() const { return *board_; }
+  std::uint64_t world_key() const { return world_key_; }
+
+  /// Exit status of a verdict by which this process is to end; 0: none. Signal-safe.
+  int ordered_end() const;
+
+  /// The process is about to end by exit or _exit with `status`. Without MPI_Finalize behind it, others may wait for
+  /// it in vain and its launcher may kill them before anybody can say so (MPICH does, within 0.1 s and with status
+  /// 0): gives the leader a moment to find out. May not return.
+  void leave(int status);
+
+ private:
+  static void forget_in_child();
+  bool others_go_on() const;
+
+  Settings settings_;
+  std::optional<RunDirectory> run_;
+  Board* board_ = nullptr;
+  std::atomic<Recorder*> recorder_{nullptr};
+  CallSites sites_;
+  std::uint64_t world_key_ = 0;
+  bool owns_run_ = false;  ///< no accelrun: the last one out removes the run directory
+  std::atomic<bool> left_{false};
+};
+
+}  // namespace accel

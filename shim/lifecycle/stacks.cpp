@@ -1,0 +1,99 @@
+// Runs in a signal handler (capture): atomics, futex and the unwinder, nothing else.
+#include "lifecycle/stacks.h"
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "lifecycle/unwind.h"
+#include "record/futex.h"
+
+namespace accel {
+namespace {
+
+constexpr std::int64_t kPatience = 20'000'000;
+
+int stack_signal = 0;
+std::atomic<StackRecord*> target{nullptr};
+std::atomic<std::uint32_t> captured{0};
+
+std::uint64_t interrupted_at(const void* context) {
+  const auto& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
+#if defined(__x86_64__)
+  return static_cast<std::uint64_t>(machine.gregs[REG_RIP]);
+#elif defined(__aarch64__)
+  return machine.pc;
+#else
+  (void)machine;
+  return 0;
+#endif
+}
+
+void capture(int, siginfo_t* info, void* context) {
+  const int saved = errno;
+  StackRecord* stack = info->si_code == SI_TKILL ? target.exchange(nullptr) : nullptr;
+  if (stack != nullptr) {
+    std::uint64_t pcs[kStackDepth + 8];
+    const int depth = unwind(pcs, kStackDepth + 8);
+    std::uint64_t* end = pcs + depth;
+    std::uint64_t* begin = std::find(pcs, end, interrupted_at(context));
+    if (begin == end) begin = pcs;
+    stack->depth = static_cast<std::uint32_t>(std::min<std::ptrdiff_t>(end - begin, kStackDepth));
+    std::memcpy(stack->pcs, begin, stack->depth * sizeof *begin);
+    captured.fetch_add(1);
+    futex_wake_all(captured);
+  }
+  errno = saved;
+}
+
+void capture_thread(std::uint32_t tid, std::uint32_t request, StackRecord& stack) {
+  __atomic_store_n(&stack.tid, 0, __ATOMIC_RELEASE);
+  stack.depth = 0;
+  const std::uint32_t before = captured.load();
+  target.store(&stack);
+  if (syscall(SYS_tgkill, getpid(), tid, stack_signal) == 0) futex_wait(captured, before, kPatience);
+  // A handler that has begun by now still finishes its writing; one that begins later finds nothing to do.
+  if (target.exchange(nullptr) != nullptr) stack.depth = 0;
+  stack.request = request;
+  __atomic_store_n(&stack.tid, tid, __ATOMIC_RELEASE);
+}
+
+}  // namespace
+
+void install_stack_signal() {
+  if (stack_signal != 0) return;
+  for (int signal = SIGRTMAX - 2; signal > SIGRTMIN; --signal) {
+    struct sigaction present;
+    if (sigaction(signal, nullptr, &present) != 0 || present.sa_handler != SIG_DFL) continue;
+    struct sigaction ours {};
+    ours.sa_sigaction = capture;
+    ours.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
+    sigfillset(&ours.sa_mask);
+    if (sigaction(signal, &ours, nullptr) == 0) {
+      stack_signal = signal;
+      return;
+    }
+  }
+}
+
+void capture_stacks(Recorder& recorder, std::uint32_t request) {
+  RecorderFile& file = recorder.file();
+  recorder.refresh_maps();
+  const auto main_thread = static_cast<std::uint32_t>(getpid());
+  std::size_t slot = 0;
+  if (stack_signal == 0) return;
+  capture_thread(main_thread, request, file.stacks[slot++]);
+  for (const ThreadRecord& thread : file.threads) {
+    const std::uint32_t tid = __atomic_load_n(&thread.tid, __ATOMIC_ACQUIRE);
+    const bool blocked = tid != 0 && tid != main_thread && __atomic_load_n(&thread.current, __ATOMIC_ACQUIRE) != 0;
+    if (blocked && slot < kMaxStacks) capture_thread(tid, request, file.stacks[slot++]);
+  }
+}
+
+}  // namespace accel

@@ -1,0 +1,42 @@
+#include "record/call_sites.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+namespace accel {
+
+bool lies_in_mpi_library(const void* address) {
+  Dl_info info;
+  if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return false;
+  std::string_view name = info.dli_fname;
+  name.remove_prefix(name.rfind('/') + 1);
+  return name.starts_with("libmpi.so") || name.starts_with("libmpich.so") || name.starts_with("mca_");
+}
+
+std::uint16_t CallSites::add(std::uint64_t index, std::uint64_t key, const void* return_address) {
+  CallSite& site = file_->sites[index];
+  std::uint64_t free = 0;
+  if (!__atomic_compare_exchange_n(&site.key, &free, key, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+    return free == key ? static_cast<std::uint16_t>(index) : 0;
+  }
+  if (lies_in_mpi_library(return_address)) {
+    __atomic_store_n(&site.flags, kSiteInternal, __ATOMIC_RELEASE);
+    return static_cast<std::uint16_t>(index);
+  }
+  if (unwind_ == nullptr) return static_cast<std::uint16_t>(index);
+  // Our own frames come first: the stack proper begins where the wrapper returns to.
+  std::uint64_t pcs[kSiteDepth + 16];
+  const int depth = unwind_(pcs, kSiteDepth + 16);
+  std::uint64_t* end = pcs + depth;
+  std::uint64_t* begin = std::find(pcs, end, reinterpret_cast<std::uint64_t>(return_address));
+  if (begin == end) begin = pcs;
+  site.depth = static_cast<std::uint32_t>(std::min<std::ptrdiff_t>(end - begin, kSiteDepth));
+  std::memcpy(site.pcs, begin, site.depth * sizeof *begin);
+  __atomic_store_n(&site.complete, 1, __ATOMIC_RELEASE);
+  return static_cast<std::uint16_t>(index);
+}
+
+}  // namespace accel

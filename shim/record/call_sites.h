@@ -1,0 +1,53 @@
+// Where calls come from. The key is (return address, stack depth), so that a repeated call from the same place
+// costs one look-up and only a new place costs an unwind.
+#pragma once
+#include <cstdint>
+
+#include "record/layout.h"
+
+namespace accel {
+
+class CallSites {
+ public:
+  /// Fills `pcs` with up to `capacity` return addresses, innermost first; returns how many.
+  using Unwind = int (*)(std::uint64_t* pcs, int capacity);
+
+  /// `unwind` null: places are told apart, but their stacks are not kept.
+  void attach(RecorderFile* file, Unwind unwind) {
+    file_ = file;
+    unwind_ = unwind;
+  }
+
+  /// The site's number in the recorder file, from 1; 0 where the table is full. Lock-free.
+  std::uint16_t find(const void* return_address, const void* frame) {
+    const std::uint64_t key =
+        mix(reinterpret_cast<std::uint64_t>(return_address), reinterpret_cast<std::uint64_t>(frame)) | 1;
+    for (std::uint64_t probe = 0; probe < kProbes; ++probe) {
+      const std::uint64_t index = (key + probe) % kMaxSites;
+      if (index == 0) continue;
+      const std::uint64_t there = __atomic_load_n(&file_->sites[index].key, __ATOMIC_RELAXED);
+      if (there == key) return static_cast<std::uint16_t>(index);
+      if (there == 0) return add(index, key, return_address);
+    }
+    return 0;
+  }
+
+  /// Whether the MPI library calls itself from there.
+  bool is_internal(std::uint16_t site) const {
+    return (__atomic_load_n(&file_->sites[site].flags, __ATOMIC_RELAXED) & kSiteInternal) != 0;
+  }
+
+ private:
+  static constexpr std::uint64_t kProbes = 8;
+
+  std::uint16_t add(std::uint64_t index, std::uint64_t key, const void* return_address);
+
+  RecorderFile* file_ = nullptr;
+  Unwind unwind_ = nullptr;
+};
+
+/// Whether an address lies in an MPI library proper (libmpi, libmpich, Open MPI's plugins), as opposed to its
+/// language bindings, which call for the application. Not for the hot path.
+bool lies_in_mpi_library(const void* address);
+
+}  // namespace accel

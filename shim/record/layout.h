@@ -1,0 +1,192 @@
+// The recorder file: what one process leaves for others to read, while it lives and after it is gone.
+//
+// One fixed struct, mapped MAP_SHARED by its owner alone, who is its only writer. Readers copy parts of it with
+// pread and trust nothing in them: the layout has no offsets or lengths that could lead outside. All of it is
+// plain words; where a reader could catch a half-written entry, a stamp (odd: being written) stands in front.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "record/clock.h"
+#include "signature/agreement.h"
+#include "signature/datatype.h"
+#include "signature/function.h"
+
+namespace accel {
+
+inline constexpr std::uint64_t kRecorderMagic = 0x315243454c454343;  // "CCELECR1"
+inline constexpr std::uint32_t kLayoutVersion = 1;
+
+/// A call in the ring; 64 bytes, one cache line.
+struct alignas(64) CallRecord {
+  std::uint32_t stamp;         ///< 2 * generation of the ring; odd while being written
+  std::uint16_t communicator;  ///< slot in RecorderFile::communicators
+  Function function;
+  std::uint64_t sequence;      ///< number on the communicator, from 1; 0 for unnumbered calls
+  std::uint64_t chain;         ///< hash of all agreements on the communicator up to this call
+  std::uint64_t balance;       ///< sum of all balances up to this call
+  std::uint64_t started;       ///< ticks
+  std::int64_t count;          ///< elements; for a vector collective where its PeerBlocks lie, see Vectors
+  std::int32_t root;           ///< root, or the peer of a point-to-point call; communicator rank
+  std::uint32_t duration;      ///< ticks / 16, at least 1; 0: has not returned
+  DatatypeId datatype;
+  ReduceOpId op;
+  std::uint16_t site;          ///< index into RecorderFile::sites
+  std::uint16_t tag;           ///< low bits, for the report
+};
+static_assert(sizeof(CallRecord) == 64);
+
+/// What a process does, as it says itself.
+enum class Phase : std::uint32_t {
+  Initializing,  ///< inside MPI_Init
+  Running,
+  InFinalize,    ///< has called MPI_Finalize; callbacks of the application may still communicate
+  Finalized,     ///< will take part in nothing any more
+  Exiting,       ///< called exit or _exit without MPI_Finalize
+  Aborting,      ///< called MPI_Abort
+};
+
+/// Slot of a communicator; reused after it was freed.
+struct alignas(64) CommunicatorRecord {
+  std::uint32_t stamp;
+  std::uint32_t flags;
+  std::uint64_t key;  ///< same on all members, see interpose/mpi/communicators.h; 0: slot was never used
+  std::int32_t rank;
+  std::int32_t size;
+  std::uint64_t sequence;  ///< number of the last call started
+  std::uint64_t chain;
+  std::uint64_t balance;
+  std::uint64_t position;  ///< of that call in the ring of collectives
+};
+inline constexpr std::uint32_t kCommunicatorFreed = 1;
+/// Something was used on it that cannot be compared (MPI_PACKED, an unknown datatype): no verdict on mismatches.
+inline constexpr std::uint32_t kCommunicatorOpaque = 2;
+inline constexpr std::uint32_t kCommunicatorInter = 4;
+inline constexpr std::uint32_t kCommunicatorWorld = 8;
+
+/// What a thread is blocked in.
+struct alignas(64) ThreadRecord {
+  std::uint32_t tid;  ///< 0: free
+  std::uint32_t unused;
+  std::uint64_t current;  ///< 0: in no call; else 2 * (position + 1) + ring
+};
+
+/// A place in the program from which calls come.
+inline constexpr int kSiteDepth = 29;
+struct CallSite {
+  std::uint64_t key;  ///< 0: free
+  std::uint32_t depth;
+  std::uint32_t flags;
+  std::uint64_t pcs[kSiteDepth];  ///< innermost first: return addresses
+  std::uint64_t complete;         ///< 1 when the above stands
+};
+static_assert(sizeof(CallSite) == 256);
+inline constexpr std::uint32_t kSiteInternal = 1;  ///< the MPI library calling itself
+
+/// A derived datatype in use.
+struct alignas(64) DatatypeRecord {
+  std::uint64_t hash;
+  std::uint64_t length;
+  BasicType only;
+  char name[39];
+};
+
+/// A thread's stack, taken on request.
+inline constexpr int kStackDepth = 61;
+struct StackRecord {
+  std::uint32_t tid;
+  std::uint32_t request;  ///< the request it answers; 0: none
+  std::uint32_t depth;
+  std::uint32_t unused;
+  std::uint64_t pcs[kStackDepth];
+};
+
+inline constexpr std::size_t kMaxThreads = 128;
+inline constexpr std::size_t kMaxCommunicators = 1024;
+inline constexpr std::size_t kMaxSites = 1024;
+inline constexpr std::size_t kMaxDatatypes = 512;
+inline constexpr std::size_t kMaxStacks = 8;
+inline constexpr std::size_t kCollectives = 16384;
+inline constexpr std::size_t kUnnumbered = 1024;
+inline constexpr std::size_t kVectorWords = 65536;
+inline constexpr std::size_t kMapsBytes = 256 * 1024;
+
+/// A vector collective's blocks in the vector area: a ring of words. `count` of the record is the number of words
+/// ever written before it; there lie 2 words (size, flags), then `size` PeerBlocks sent and `size` expected.
+struct VectorHead {
+  std::uint64_t position;  ///< same as the record's count: tells an overwritten place
+  std::uint32_t size;
+  std::uint32_t flags;
+};
+inline constexpr std::uint32_t kVectorSends = 1;
+inline constexpr std::uint32_t kVectorExpects = 2;
+inline constexpr std::uint32_t kVectorSame = 4;  ///< what is expected must be the same on all ranks
+
+struct RecorderHeader {
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t bytes;  ///< sizeof(RecorderFile)
+  std::int32_t pid;
+  std::uint32_t uid;
+  std::uint64_t start_time;   ///< of the process, field 22 of /proc/PID/stat: tells a reused pid
+  std::uint64_t world_key;    ///< same for all ranks of one MPI_COMM_WORLD
+  std::int32_t world_rank;    ///< -1 until known
+  std::int32_t world_size;
+  ClockPair begin;            ///< when the file was made
+  ClockPair latest;           ///< refreshed by the agent thread
+  std::int64_t begin_realtime_ns;
+  Phase phase;
+  std::int32_t exit_status;   ///< of exit or _exit, once Exiting; -1 unknown
+  std::int32_t fatal_signal;  ///< caught on its way to the default action; 0 none
+  std::int32_t terminated;    ///< 1: SIGTERM came from outside
+  std::int32_t abort_code;
+  std::int32_t thread_level;  ///< MPI_THREAD_*, -1 unknown
+  std::int32_t library_threads;  ///< threads that appeared during MPI_Init, plus our agent
+  std::uint32_t error_class;  ///< MPI reported an error of this class; 0 none
+  std::uint64_t positions[2];  ///< records ever begun in each ring
+  std::uint64_t vector_words;  ///< words ever written to the vector area
+  std::uint32_t communicators;  ///< slots ever used
+  std::uint32_t threads;
+  std::uint32_t maps_bytes;
+  std::uint32_t maps_stamp;
+  char host[64];
+  char program[128];
+  char library[64];  ///< "Open MPI v4.1.4"
+};
+static_assert(sizeof(RecorderHeader) <= 4096);
+
+struct RecorderFile {
+  union {
+    RecorderHeader header;
+    char header_page[4096];
+  };
+  ThreadRecord threads[kMaxThreads];
+  CommunicatorRecord communicators[kMaxCommunicators];
+  StackRecord stacks[kMaxStacks];
+  DatatypeRecord datatypes[kMaxDatatypes];
+  CallSite sites[kMaxSites];
+  CallRecord collectives[kCollectives];
+  CallRecord unnumbered[kUnnumbered];
+  std::uint64_t vectors[kVectorWords];
+  char maps[kMapsBytes];  ///< lines of /proc/self/maps that name a file
+};
+static_assert(sizeof(RecorderFile) < std::size_t{4} << 20, "memory a rank");
+
+/// The two rings, as ThreadRecord::current and RecorderHeader::positions number them.
+enum class Ring : std::uint32_t { Collectives = 0, Unnumbered = 1 };
+
+/// The one page that all processes of a run share: how the leader and the others call each other. Zero-filled is
+/// its valid initial state, so that whoever comes first need not be known.
+struct Board {
+  std::atomic<std::uint32_t> bell;             ///< futex: something urgent happened, look now
+  std::atomic<std::uint32_t> looks_started;    ///< by the leader
+  std::atomic<std::uint32_t> looks_completed;  ///< futex
+  std::atomic<std::uint32_t> command;          ///< futex: changes whenever one of the below does
+  std::atomic<std::uint32_t> stack_request;    ///< number of the last request for all ranks' stacks
+  std::atomic<std::uint32_t> end_status;       ///< 80 to 85: with which the ranks of end_world end themselves
+  std::atomic<std::uint64_t> end_world;        ///< world key; 0: none
+};
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
+}  // namespace accel

@@ -1,0 +1,236 @@
+#include "record/reader.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <fmt/format.h>
+
+namespace accel {
+namespace {
+
+template <std::size_t N>
+std::string text(const char (&bytes)[N]) {
+  return std::string(bytes, strnlen(bytes, N));
+}
+
+constexpr std::size_t ring_offset(Ring ring) {
+  return ring == Ring::Collectives ? offsetof(RecorderFile, collectives) : offsetof(RecorderFile, unnumbered);
+}
+
+constexpr std::uint64_t ring_capacity(Ring ring) { return ring == Ring::Collectives ? kCollectives : kUnnumbered; }
+
+bool holds(const CallRecord& record, Ring ring, std::uint64_t position) {
+  return record.stamp == static_cast<std::uint32_t>((position / ring_capacity(ring) + 1) * 2);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<RecordReader>> RecordReader::open(int directory, const std::string& name) {
+  using Failure = Result<std::shared_ptr<RecordReader>>;
+  FileDescriptor file(openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file) return Failure::failure(fmt::format("cannot open {}: {}", name, std::strerror(errno)));
+  struct stat info;
+  if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != geteuid()) {
+    return Failure::failure(fmt::format("{} is not a file of ours", name));
+  }
+  std::shared_ptr<RecordReader> reader(new RecordReader(std::move(file)));
+  if (!reader->read_header(reader->header_)) {
+    return Failure::failure(fmt::format("{} is no recorder file of this version, or damaged", name));
+  }
+  return reader;
+}
+
+bool RecordReader::copy(std::size_t offset, void* target, std::size_t bytes) const {
+  auto* to = static_cast<char*>(target);
+  while (bytes != 0) {
+    const ssize_t got = pread(file_.get(), to, bytes, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    to += got;
+    offset += static_cast<std::size_t>(got);
+    bytes -= static_cast<std::size_t>(got);
+  }
+  return true;
+}
+
+bool RecordReader::copy_stable(std::size_t offset, void* target, std::size_t bytes) const {
+  std::vector<char> again(bytes);
+  for (int attempt = 0; attempt < 8; ++attempt) {
+    if (!copy(offset, target, bytes) || !copy(offset, again.data(), bytes)) return false;
+    if (std::memcmp(target, again.data(), bytes) == 0) return true;
+  }
+  return false;
+}
+
+bool RecordReader::read_header(RecorderHeader& header) const {
+  return copy(offsetof(RecorderFile, header), &header, sizeof header) && header.magic == kRecorderMagic &&
+         header.version == kLayoutVersion && header.bytes == sizeof(RecorderFile) && header.pid > 0 &&
+         header.world_rank >= -1 && header.world_size >= 0;
+}
+
+std::optional<CallRecord> RecordReader::record_at(Ring ring, std::uint64_t position) const {
+  CallRecord record;
+  const std::size_t offset = ring_offset(ring) + (position % ring_capacity(ring)) * sizeof record;
+  if (!copy_stable(offset, &record, sizeof record) || !holds(record, ring, position)) return std::nullopt;
+  return record;
+}
+
+std::vector<BlockedCall> RecordReader::blocked(const RecorderHeader& header) const {
+  const std::size_t count = std::min<std::size_t>(header.threads, kMaxThreads);
+  std::vector<ThreadRecord> threads(count);
+  std::vector<BlockedCall> result;
+  if (count == 0 || !copy(offsetof(RecorderFile, threads), threads.data(), count * sizeof(ThreadRecord))) return result;
+  const ClockPair now = ClockPair::now();
+  for (const ThreadRecord& thread : threads) {
+    if (thread.tid == 0 || thread.current < 2) continue;
+    BlockedCall call;
+    call.tid = thread.tid;
+    const Ring ring = (thread.current & 1) != 0 ? Ring::Unnumbered : Ring::Collectives;
+    if (const auto record = record_at(ring, thread.current / 2 - 1)) {
+      call.record = *record;
+      call.since_ns = to_monotonic(record->started, header.begin, now);
+    } else {
+      call.since_ns = now.monotonic_ns;
+    }
+    result.push_back(call);
+  }
+  return result;
+}
+
+bool RecordReader::read(ProcessEvidence& process) const {
+  if (!read_header(header_)) return false;
+  process.pid = header_.pid;
+  process.host = text(header_.host);
+  process.program = text(header_.program);
+  process.library = text(header_.library);
+  process.world_key = header_.world_key;
+  process.world_rank = header_.world_rank;
+  process.world_size = header_.world_size;
+  process.phase = header_.phase;
+  process.exit_status = header_.exit_status;
+  process.signal = header_.fatal_signal;
+  process.terminated = header_.terminated != 0;
+  process.started_ns = header_.begin.monotonic_ns;
+
+  const std::vector<BlockedCall> before = blocked(header_);
+  const std::size_t count = std::min<std::size_t>(header_.communicators, kMaxCommunicators);
+  for (std::size_t slot = 0; slot < count; ++slot) {
+    CommunicatorEvidence communicator;
+    communicator.slot = static_cast<std::uint16_t>(slot);
+    const std::size_t offset = offsetof(RecorderFile, communicators) + slot * sizeof(CommunicatorRecord);
+    if (!copy_stable(offset, &communicator.record, sizeof(CommunicatorRecord))) continue;
+    const CommunicatorRecord& record = communicator.record;
+    const bool sane = (record.stamp & 1) == 0 && record.key != 0 && record.size > 0 && record.rank >= 0 &&
+                      record.rank < record.size;
+    if (sane) process.communicators.push_back(communicator);
+  }
+  const std::vector<BlockedCall> after = blocked(header_);
+  for (const BlockedCall& call : before) {
+    for (const BlockedCall& again : after) {
+      const bool same = call.tid == again.tid && call.record.stamp == again.record.stamp &&
+                        call.record.started == again.record.started && call.record.duration == 0;
+      if (same) process.blocked.push_back(again);
+    }
+  }
+  return true;
+}
+
+std::optional<CallRecord> RecordReader::call(std::uint16_t communicator, std::uint64_t sequence) const {
+  CommunicatorRecord last;
+  const std::size_t slot = communicator % kMaxCommunicators;
+  if (!copy_stable(offsetof(RecorderFile, communicators) + slot * sizeof last, &last, sizeof last)) return std::nullopt;
+  if (sequence == 0 || sequence > last.sequence) return std::nullopt;
+  // Other communicators' calls lie in between, so this is the nearest place where it can be; then backwards.
+  std::uint64_t position = last.position - std::min(last.position, last.sequence - sequence);
+  constexpr std::size_t kChunk = 64;
+  CallRecord chunk[kChunk];
+  for (std::uint64_t seen = 0; seen < kCollectives;) {
+    const std::uint64_t first = position % kCollectives;
+    const std::size_t take = std::min<std::uint64_t>({kChunk, first + 1, position + 1, kCollectives - seen});
+    const std::uint64_t low = position - (take - 1);
+    if (!copy(ring_offset(Ring::Collectives) + (low % kCollectives) * sizeof(CallRecord), chunk, take * sizeof(CallRecord))) {
+      return std::nullopt;
+    }
+    for (std::size_t i = take; i-- > 0;) {
+      const CallRecord& record = chunk[i];
+      if (!holds(record, Ring::Collectives, low + i)) continue;  // being written, or gone
+      if (record.communicator != communicator || record.sequence > sequence) continue;
+      if (record.sequence < sequence) return std::nullopt;
+      return record_at(Ring::Collectives, low + i);
+    }
+    seen += take;
+    if (low == 0) break;
+    position = low - 1;
+  }
+  return std::nullopt;
+}
+
+std::optional<VectorEvidence> RecordReader::vectors(const CallRecord& record) const {
+  if (!traits(record.function).vector || record.count < 0) return std::nullopt;
+  const auto place = static_cast<std::uint64_t>(record.count);
+  const std::uint64_t index = place % kVectorWords;
+  const std::size_t offset = offsetof(RecorderFile, vectors) + index * 8;
+  VectorHead head;
+  if (index + sizeof head / 8 > kVectorWords || !copy(offset, &head, sizeof head)) return std::nullopt;
+  const std::size_t bytes = 2 * std::size_t{head.size} * sizeof(PeerBlock);
+  if (head.position != place || head.size == 0 || index * 8 + sizeof head + bytes > kVectorWords * 8) return std::nullopt;
+  std::vector<PeerBlock> blocks(2 * std::size_t{head.size});
+  if (!copy(offset + sizeof head, blocks.data(), bytes)) return std::nullopt;
+  // Overwritten while we read?
+  VectorHead again;
+  if (!copy(offset, &again, sizeof again) || again.position != place) return std::nullopt;
+  VectorEvidence evidence;
+  const auto middle = blocks.begin() + head.size;
+  if ((head.flags & kVectorSends) != 0) evidence.sends.assign(blocks.begin(), middle);
+  if ((head.flags & kVectorExpects) != 0) evidence.expects.assign(middle, blocks.end());
+  evidence.same_everywhere = (head.flags & kVectorSame) != 0;
+  return evidence;
+}
+
+DatatypeEvidence RecordReader::datatype(DatatypeId id) const {
+  if (id == 0) return {{}, "", false};
+  if (id < std::size(kDatatypes)) {
+    const TypeSignature& signature = kDatatypes[id].signature;
+    const bool simple = signature.only != BasicType::None && signature.length == 1;
+    return {signature, simple ? std::string(name_of(signature.only)) : std::string(kDatatypes[id].name), true};
+  }
+  DatatypeRecord record;
+  if (id < kDerived || id - kDerived >= static_cast<int>(kMaxDatatypes) ||
+      !copy(offsetof(RecorderFile, datatypes) + std::size_t{static_cast<std::size_t>(id - kDerived)} * sizeof record,
+            &record, sizeof record)) {
+    return {{}, "a derived datatype", false};
+  }
+  return {{record.hash, record.length, record.only}, text(record.name), true};
+}
+
+std::vector<std::uint64_t> RecordReader::site(const CallRecord& record) const {
+  CallSite site;
+  if (record.site == 0 || record.site >= kMaxSites ||
+      !copy(offsetof(RecorderFile, sites) + record.site * sizeof site, &site, sizeof site) || site.complete != 1) {
+    return {};
+  }
+  return {site.pcs, site.pcs + std::min<std::size_t>(site.depth, kSiteDepth)};
+}
+
+std::vector<StackRecord> RecordReader::stacks(std::uint32_t request) const {
+  std::vector<StackRecord> all(kMaxStacks);
+  if (!copy(offsetof(RecorderFile, stacks), all.data(), all.size() * sizeof(StackRecord))) return {};
+  std::erase_if(all, [&](const StackRecord& stack) {
+    return stack.tid == 0 || stack.request != request || stack.depth > kStackDepth;
+  });
+  return all;
+}
+
+std::string RecordReader::maps() const {
+  RecorderHeader header;
+  if (!read_header(header)) return {};
+  std::string result(std::min<std::size_t>(header.maps_bytes, kMapsBytes), '\0');
+  if (!copy(offsetof(RecorderFile, maps), result.data(), result.size())) return {};
+  return result;
+}
+
+}  // namespace accel

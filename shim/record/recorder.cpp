@@ -1,0 +1,204 @@
+#include "record/recorder.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <mutex>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "record/process_stat.h"
+
+namespace accel {
+namespace {
+
+pthread_key_t thread_key;
+
+void give_back_thread(void* slot) {
+  auto* thread = static_cast<ThreadRecord*>(slot);
+  __atomic_store_n(&thread->current, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&thread->tid, 0, __ATOMIC_RELEASE);
+}
+
+template <std::size_t N>
+void copy_text(char (&target)[N], const std::string& text) {
+  const std::size_t length = std::min(text.size(), N - 1);
+  std::memcpy(target, text.data(), length);
+  target[length] = '\0';
+}
+
+std::string program_name() {
+  char path[512];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+  if (length <= 0) return "?";
+  path[length] = '\0';
+  return path;
+}
+
+}  // namespace
+
+Result<Recorder*> Recorder::create(const RunDirectory& run) {
+  using Failure = Result<Recorder*>;
+  // A file of that name is left over from before an exec, or from a process that had our pid: its turn is over.
+  const std::string name = fmt::format("{}.record", getpid());
+  unlinkat(run.fd(), name.c_str(), 0);
+  const FileDescriptor file(openat(run.fd(), name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file) return Failure::failure(fmt::format("cannot create {}/{}: {}", run.path(), name, std::strerror(errno)));
+  const int error = posix_fallocate(file.get(), 0, sizeof(RecorderFile));
+  if (error != 0) {
+    unlinkat(run.fd(), name.c_str(), 0);
+    return Failure::failure(fmt::format("no room for {} KiB in {}: {}", sizeof(RecorderFile) / 1024, run.path(),
+                                        std::strerror(error)));
+  }
+  void* memory = mmap(nullptr, sizeof(RecorderFile), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (memory == MAP_FAILED) {
+    unlinkat(run.fd(), name.c_str(), 0);
+    return Failure::failure(fmt::format("cannot map {}/{}: {}", run.path(), name, std::strerror(errno)));
+  }
+  static const int key_error = pthread_key_create(&thread_key, give_back_thread);
+  if (key_error != 0) return Failure::failure("no thread key left");
+
+  auto* recorder = new Recorder;
+  recorder->file_ = static_cast<RecorderFile*>(memory);
+  RecorderHeader& header = recorder->header();
+  const auto stat = process_stat(getpid());
+  header.version = kLayoutVersion;
+  header.bytes = sizeof(RecorderFile);
+  header.pid = getpid();
+  header.uid = geteuid();
+  header.start_time = stat ? stat->start_time : 0;
+  header.world_rank = -1;
+  header.begin = ClockPair::now();
+  header.latest = header.begin;
+  header.begin_realtime_ns = nanoseconds(CLOCK_REALTIME);
+  header.phase = Phase::Initializing;
+  header.exit_status = -1;
+  header.thread_level = -1;
+  copy_text(header.host, host_name());
+  copy_text(header.program, program_name());
+  recorder->refresh_maps();
+  __atomic_store_n(&header.magic, kRecorderMagic, __ATOMIC_RELEASE);
+  return recorder;
+}
+
+ThreadRecord* Recorder::claim_thread() {
+  const auto tid = static_cast<std::uint32_t>(syscall(SYS_gettid));
+  for (std::size_t i = 0; i < kMaxThreads; ++i) {
+    ThreadRecord& thread = file_->threads[i];
+    std::uint32_t free = 0;
+    if (!__atomic_compare_exchange_n(&thread.tid, &free, tid, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) continue;
+    store(thread.current, std::uint64_t{0});
+    std::uint32_t used = load(header().threads);
+    while (used < i + 1 && !__atomic_compare_exchange_n(&header().threads, &used, static_cast<std::uint32_t>(i + 1),
+                                                        false, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
+    }
+    pthread_setspecific(thread_key, &thread);
+    return &thread;
+  }
+  return nullptr;
+}
+
+int Recorder::add_communicator(const CommunicatorRecord& communicator) {
+  for (std::uint32_t slot = 0; slot < kMaxCommunicators; ++slot) {
+    CommunicatorRecord& target = file_->communicators[slot];
+    std::uint32_t stamp = load(target.stamp);
+    const bool free = load(target.key) == 0 || (load(target.flags) & kCommunicatorFreed) != 0;
+    if (!free || (stamp & 1) != 0 ||
+        !__atomic_compare_exchange_n(&target.stamp, &stamp, stamp | 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+      continue;
+    }
+    target.flags = communicator.flags;
+    target.rank = communicator.rank;
+    target.size = communicator.size;
+    target.sequence = 0;
+    target.chain = communicator.key;
+    target.balance = 0;
+    target.position = 0;
+    target.key = communicator.key;
+    __atomic_store_n(&target.stamp, (stamp | 1) + 1, __ATOMIC_RELEASE);
+    std::uint32_t used = load(header().communicators);
+    while (used < slot + 1 && !__atomic_compare_exchange_n(&header().communicators, &used, slot + 1, false,
+                                                           __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
+    }
+    return static_cast<int>(slot);
+  }
+  return -1;
+}
+
+void Recorder::free_communicator(int slot) { flag_communicator(slot, kCommunicatorFreed); }
+
+void Recorder::flag_communicator(int slot, std::uint32_t flag) {
+  __atomic_fetch_or(&file_->communicators[static_cast<std::size_t>(slot) % kMaxCommunicators].flags, flag,
+                    __ATOMIC_RELEASE);
+}
+
+DatatypeId Recorder::add_datatype(const TypeSignature& signature, const char* name) {
+  static std::mutex mutex;
+  static std::size_t used = 0;
+  const std::lock_guard lock(mutex);
+  for (std::size_t slot = 0; slot < used; ++slot) {
+    const DatatypeRecord& record = file_->datatypes[slot];
+    if (TypeSignature{record.hash, record.length, record.only} == signature) return static_cast<DatatypeId>(kDerived + slot);
+  }
+  if (used == kMaxDatatypes) return kUnknownDatatype;
+  DatatypeRecord& record = file_->datatypes[used];
+  record.hash = signature.hash;
+  record.length = signature.length;
+  record.only = signature.only;
+  copy_text(record.name, name);
+  return static_cast<DatatypeId>(kDerived + used++);
+}
+
+Recorder::Vectors Recorder::reserve_vectors(int size) {
+  constexpr std::size_t kHeadWords = sizeof(VectorHead) / 8;
+  constexpr std::size_t kBlockWords = sizeof(PeerBlock) / 8;
+  const std::size_t words = kHeadWords + 2 * static_cast<std::size_t>(size) * kBlockWords;
+  if (size <= 0 || words > kVectorWords / 4) return {};
+  std::uint64_t& written = header().vector_words;
+  std::uint64_t position = load(written);
+  std::uint64_t place;
+  do {  // never across the end of the ring
+    const std::uint64_t left = kVectorWords - position % kVectorWords;
+    place = left < words ? position + left : position;
+  } while (!__atomic_compare_exchange_n(&written, &position, place + words, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  std::uint64_t* memory = file_->vectors + place % kVectorWords;
+  std::memset(memory, 0, words * 8);
+  Vectors vectors;
+  vectors.head = reinterpret_cast<VectorHead*>(memory);
+  vectors.head->position = place;
+  vectors.head->size = static_cast<std::uint32_t>(size);
+  vectors.sends = reinterpret_cast<PeerBlock*>(memory + kHeadWords);
+  vectors.expects = vectors.sends + size;
+  return vectors;
+}
+
+void Recorder::refresh_maps() {
+  FILE* maps = std::fopen("/proc/self/maps", "re");
+  if (maps == nullptr) return;
+  __atomic_fetch_add(&header().maps_stamp, 1, __ATOMIC_ACQ_REL);
+  std::size_t used = 0;
+  char line[1024];
+  while (std::fgets(line, sizeof line, maps) != nullptr) {
+    const std::size_t length = std::strlen(line);
+    if (std::strchr(line, '/') == nullptr || line[length - 1] != '\n') continue;
+    if (used + length >= kMapsBytes) break;
+    std::memcpy(file_->maps + used, line, length);
+    used += length;
+  }
+  std::fclose(maps);
+  header().maps_bytes = static_cast<std::uint32_t>(used);
+  __atomic_fetch_add(&header().maps_stamp, 1, __ATOMIC_ACQ_REL);
+}
+
+void Recorder::detach() {
+  mmap(file_, sizeof(RecorderFile), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+}
+
+}  // namespace accel

@@ -1,0 +1,151 @@
+// The writer: one per process, its file mapped once, no locks and no system calls on the way of a call.
+//
+// All functions are safe from any number of threads at once and none of them fails: what does not fit is not
+// recorded. begin() and end() are the hot path (measured in tests/bench).
+#pragma once
+#include <cstring>
+
+#include "record/layout.h"
+#include "record/result.h"
+#include "record/run_directory.h"
+
+namespace accel {
+
+class Recorder {
+ public:
+  /// Creates PID.record in the run directory, with all its memory reserved (a full /dev/shm is an error here,
+  /// not a SIGBUS later), and fills in who we are.
+  static Result<Recorder*> create(const RunDirectory& run);
+
+  RecorderFile& file() { return *file_; }
+  RecorderHeader& header() { return file_->header; }
+
+  /// Everything of a call that is known before it runs.
+  struct Draft {
+    Function function = Function::None;
+    std::uint16_t communicator = 0;
+    std::uint16_t site = 0;
+    DatatypeId datatype = 0;
+    ReduceOpId op = 0;
+    std::int32_t root = -1;
+    std::int32_t tag = 0;
+    std::int64_t count = 0;
+  };
+  struct Ticket {
+    CallRecord* record = nullptr;
+    ThreadRecord* thread = nullptr;
+    std::uint64_t position = 0;
+  };
+
+  /// Records that a numbered call (a collective) starts and gives it its number on the communicator.
+  Ticket begin_numbered(const Draft& draft, const Agreement& agreement, ThreadRecord* thread) {
+    CommunicatorRecord& communicator = file_->communicators[draft.communicator % kMaxCommunicators];
+    const std::uint64_t sequence = load(communicator.sequence) + 1;
+    const std::uint64_t chain = mix(load(communicator.chain), agreement.agreed);
+    const std::uint64_t balance = load(communicator.balance) + agreement.balance;
+    const Ticket ticket = write(draft, Ring::Collectives, sequence, chain, balance, thread);
+
+    const std::uint32_t stamp = load(communicator.stamp);
+    store(communicator.stamp, stamp | 1);
+    std::atomic_thread_fence(std::memory_order_release);
+    store(communicator.sequence, sequence);
+    store(communicator.chain, chain);
+    store(communicator.balance, balance);
+    store(communicator.position, ticket.position);
+    __atomic_store_n(&communicator.stamp, (stamp | 1) + 1, __ATOMIC_RELEASE);
+    if (thread != nullptr) enter(*thread, Ring::Collectives, ticket.position);
+    return ticket;
+  }
+
+  /// Records that a call without a number starts (point-to-point).
+  Ticket begin_unnumbered(const Draft& draft, ThreadRecord* thread) {
+    const Ticket ticket = write(draft, Ring::Unnumbered, 0, 0, 0, thread);
+    if (thread != nullptr) enter(*thread, Ring::Unnumbered, ticket.position);
+    return ticket;
+  }
+
+  /// Records that the call has returned.
+  static void end(const Ticket& ticket) {
+    if (ticket.thread != nullptr) __atomic_store_n(&ticket.thread->current, 0, __ATOMIC_RELEASE);
+    const std::uint64_t ticks = (ticks_now() - ticket.record->started) >> 4;
+    store(ticket.record->duration, static_cast<std::uint32_t>(ticks < 1 ? 1 : ticks > UINT32_MAX ? UINT32_MAX : ticks));
+  }
+
+  /// This thread's slot; nullptr where there are more threads than slots. Given back when the thread ends.
+  ThreadRecord* claim_thread();
+
+  /// A slot for a communicator that has come into being; -1 where there are too many.
+  int add_communicator(const CommunicatorRecord& communicator);
+  void free_communicator(int slot);
+  void flag_communicator(int slot, std::uint32_t flag);
+
+  /// A number for a derived datatype, the same for equal ones; kUnknownDatatype where there are too many.
+  DatatypeId add_datatype(const TypeSignature& signature, const char* name);
+
+  /// Room for one vector collective's blocks: `sends` and `expects`, `size` PeerBlocks each, zeroed. Null
+  /// pointers where it does not fit. `publish` before the call is begun.
+  struct Vectors {
+    VectorHead* head = nullptr;
+    PeerBlock* sends = nullptr;
+    PeerBlock* expects = nullptr;
+  };
+  Vectors reserve_vectors(int size);
+
+  /// Copies the lines of /proc/self/maps that name a file. Not for the hot path (reads a file).
+  void refresh_maps();
+
+  /// After fork, in the child: the parent's records are not ours.
+  void forget() { file_ = nullptr; }
+
+  /// Whether an address lies in the mapping: a SIGBUS there is ours (somebody truncated the file). Signal-safe.
+  bool owns(const void* address) const {
+    const auto* begin = reinterpret_cast<const char*>(file_);
+    return address >= begin && address < begin + sizeof(RecorderFile);
+  }
+  /// Puts private memory in the mapping's place, so that the job goes on unrecorded. Signal-safe.
+  void detach();
+
+ private:
+  template <class T>
+  static T load(const T& word) {
+    return __atomic_load_n(&word, __ATOMIC_RELAXED);
+  }
+  template <class T>
+  static void store(T& word, T value) {
+    __atomic_store_n(&word, value, __ATOMIC_RELAXED);
+  }
+  static void enter(ThreadRecord& thread, Ring ring, std::uint64_t position) {
+    __atomic_store_n(&thread.current, 2 * (position + 1) + static_cast<std::uint64_t>(ring), __ATOMIC_RELEASE);
+  }
+
+  Ticket write(const Draft& draft, Ring ring, std::uint64_t sequence, std::uint64_t chain, std::uint64_t balance,
+               ThreadRecord* thread) {
+    const bool numbered = ring == Ring::Collectives;
+    const std::size_t capacity = numbered ? kCollectives : kUnnumbered;
+    std::uint64_t& next = file_->header.positions[static_cast<std::size_t>(ring)];
+    const std::uint64_t position = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED);
+    CallRecord& record = (numbered ? file_->collectives : file_->unnumbered)[position % capacity];
+    const auto generation = static_cast<std::uint32_t>((position / capacity + 1) * 2);
+    store(record.stamp, generation | 1);
+    std::atomic_thread_fence(std::memory_order_release);
+    record.communicator = draft.communicator;
+    record.function = draft.function;
+    record.sequence = sequence;
+    record.chain = chain;
+    record.balance = balance;
+    record.started = ticks_now();
+    record.count = draft.count;
+    record.root = draft.root;
+    record.duration = 0;
+    record.datatype = draft.datatype;
+    record.op = draft.op;
+    record.site = draft.site;
+    record.tag = static_cast<std::uint16_t>(draft.tag);
+    __atomic_store_n(&record.stamp, generation, __ATOMIC_RELEASE);
+    return {&record, thread, position};
+  }
+
+  RecorderFile* file_ = nullptr;
+};
+
+}  // namespace accel

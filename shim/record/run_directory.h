@@ -1,0 +1,63 @@
+// Where a run's files lie: BASE/accel-UID/RUN_ID, 0700 and ours, or refused.
+//
+//   board          the shared page (layout.h)
+//   leader.lock    flock: its holder reads and judges
+//   PID.record     a process's recorder file
+//   verdict.json   the first verdict, created once
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "record/file_descriptor.h"
+#include "record/layout.h"
+#include "record/result.h"
+
+namespace accel {
+
+/// Who started this process: the same text in all ranks of one MPI_COMM_WORLD on this node, another one in any
+/// other job. From the resource manager's variables, else the process manager among our ancestors, else this
+/// process alone.
+std::string launcher_identity();
+
+class RunDirectory {
+ public:
+  /// What a missing directory means for a run id that accelrun made on this host: Make it (accelrun itself), or
+  /// the run has ended and only its environment survived (Stale; the error is kStaleRun).
+  enum class Missing { Make, Stale };
+
+  /// Opens `base`/accel-UID/`run_id`; other run ids' directories are made where they are missing. Refuses what
+  /// belongs to somebody else or is open to others.
+  static Result<RunDirectory> open(const std::string& base, const std::string& run_id,
+                                   Missing missing = Missing::Stale);
+
+  int fd() const { return fd_.get(); }
+  const std::string& path() const { return path_; }
+  const std::string& run_id() const { return run_id_; }
+
+  /// Maps the board. nullptr if that fails.
+  Board* map_board() const;
+  /// Removes the directory and all in it.
+  void remove() const;
+
+ private:
+  static Result<RunDirectory> try_open(const std::string& base, const std::string& run_id, Missing missing);
+
+  FileDescriptor fd_;
+  std::string path_;
+  std::string run_id_;
+};
+
+/// Error text of RunDirectory::open for a run of accelrun's that has ended: stay dormant and silent.
+inline constexpr const char* kStaleRun = "stale run";
+
+/// A new run id for accelrun; starts with "accelrun." and this host's name.
+std::string new_run_id();
+
+/// This host's name, at most 63 characters.
+std::string host_name();
+
+/// Removes run directories below `base` in which no process lives and whose last change is older than
+/// `older_than_seconds`: what a job that was killed whole has left behind.
+void sweep_dead_runs(const std::string& base, std::int64_t older_than_seconds);
+
+}  // namespace accel

@@ -1,0 +1,76 @@
+#include "report/log.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "record/file_descriptor.h"
+#include "record/run_directory.h"
+
+namespace accel {
+namespace {
+
+std::string expand(const std::string& pattern, const std::string& run_id, int rank) {
+  std::string path;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] != '%' || i + 1 == pattern.size()) {
+      path += pattern[i];
+      continue;
+    }
+    switch (pattern[++i]) {
+      case 'r': path += rank >= 0 ? std::to_string(rank) : "unknown"; break;
+      case 'h': path += host_name(); break;
+      case 'p': path += std::to_string(getpid()); break;
+      case 'j': path += run_id; break;
+      case '%': path += '%'; break;
+      default: path += '%', path += pattern[i];
+    }
+  }
+  return path;
+}
+
+void write_all(int fd, const std::string& text) {
+  const char* next = text.data();
+  std::size_t left = text.size();
+  while (left != 0) {
+    const ssize_t written = write(fd, next, left);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    next += written;
+    left -= static_cast<std::size_t>(written);
+  }
+}
+
+}  // namespace
+
+void Log::configure(const Settings& settings, const std::string& run_id, int rank) {
+  level_ = settings.log_level;
+  format_ = settings.log_format;
+  path_ = settings.log_file.empty() ? "" : expand(settings.log_file, run_id, rank);
+}
+
+void Log::say(LogLevel level, const std::string& line) const {
+  if (level < level_) return;
+  static constexpr const char* kNames[] = {"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"};
+  print(fmt::format("[accel] {}: {}\n", kNames[static_cast<int>(level)], line));
+}
+
+void Log::print(const std::string& text) const {
+  if (path_.empty()) return write_all(STDERR_FILENO, text);
+  // Opened each time: a descriptor kept for long may be closed and reused by the application.
+  const FileDescriptor file(open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (file) return write_all(file.get(), text);
+  write_all(STDERR_FILENO, fmt::format("[accel] WARNING: ACCEL_LOG_FILE: cannot open {}: {}; writing to stderr\n{}",
+                                       path_, std::strerror(errno), text));
+}
+
+Log& log() {
+  static Log instance;
+  return instance;
+}
+
+}  // namespace accel

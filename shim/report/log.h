@@ -1,0 +1,29 @@
+// Where our words go: stderr or ACCEL_LOG_FILE, each message in one write so that ranks do not interleave.
+#pragma once
+#include <string>
+
+#include "settings/settings.h"
+
+namespace accel {
+
+class Log {
+ public:
+  /// `rank` -1: not known. A file that cannot be opened falls back to stderr and says so.
+  void configure(const Settings& settings, const std::string& run_id, int rank);
+
+  /// One line, "[accel] LEVEL: ..." for warnings and worse; nothing below the level asked for.
+  void say(LogLevel level, const std::string& line) const;
+  /// A whole report, as it is.
+  void print(const std::string& text) const;
+  LogFormat format() const { return format_; }
+
+ private:
+  LogLevel level_ = LogLevel::Warning;
+  LogFormat format_ = LogFormat::Text;
+  std::string path_;  ///< empty: stderr
+};
+
+/// The process's log.
+Log& log();
+
+}  // namespace accel

@@ -1,0 +1,342 @@
+#include "report/report.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "report/rank_set.h"
+#include "report/symbols.h"
+
+namespace accel {
+namespace {
+
+using nlohmann::json;
+
+std::string join(const std::vector<std::string>& words, const char* separator) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
+  return text;
+}
+
+std::vector<int> ranks_of(const Verdict& verdict, bool blamed) {
+  std::vector<int> ranks;
+  for (const Party& party : verdict.parties) {
+    if (party.blamed == blamed) ranks.push_back(party.world_rank);
+  }
+  return ranks;
+}
+
+std::vector<int> waiting_ranks(const Verdict& verdict) {
+  std::vector<int> ranks;
+  for (const Party& party : verdict.parties) {
+    if (party.inside && !party.blamed && party.call && party.call->function == verdict.function) {
+      ranks.push_back(party.world_rank);
+    }
+  }
+  return ranks;
+}
+
+std::string processes(const std::vector<int>& ranks) {
+  return (ranks.size() == 1 ? "process " : "processes ") + rank_set(ranks);
+}
+
+const char* are(const std::vector<int>& ranks) { return ranks.size() == 1 ? "is" : "are"; }
+const char* wait(const std::vector<int>& ranks) { return ranks.size() == 1 ? "waits" : "wait"; }
+
+/// What a call was made with: "float32[1024], sum, root 0".
+std::string shape(const Party& party) {
+  const CallRecord& call = *party.call;
+  const FunctionTraits& what = traits(call.function);
+  std::vector<std::string> words;
+  if (what.data) {
+    words.push_back(what.vector ? party.datatype.name + "[...]" : fmt::format("{}[{}]", party.datatype.name, call.count));
+  }
+  if (what.reduces) words.emplace_back(name_of_op(call.op));
+  if (what.rooted) words.push_back(fmt::format("root {}", call.root));
+  if (!what.numbered && call.root != -1) {
+    words.push_back(fmt::format("{} {}", what.flow == Flow::FromPeer ? "from" : "to", call.root));
+  }
+  return join(words, ", ");
+}
+
+bool kinds_differ(const Verdict& verdict) {
+  const Party* first = nullptr;
+  for (const Party& party : verdict.parties) {
+    if (!party.call) continue;
+    if (first == nullptr) first = &party;
+    if (party.call->function != first->call->function) return true;
+  }
+  return false;
+}
+
+std::string party_text(const Party& party, bool with_function, bool with_progress) {
+  if (!party.call) return party.state;
+  std::vector<std::string> words;
+  if (with_function) words.emplace_back(traits(party.call->function).name);
+  if (const std::string text = shape(party); !text.empty()) words.push_back(text);
+  std::string text = join(words, "  ");
+  if (text.empty()) text = traits(party.call->function).name;
+  if (with_progress && !party.state.empty()) return party.state;
+  if (with_progress && party.inside) return "waits in " + text;
+  return text;
+}
+
+/// Lines of equal text folded to one, in order of their first rank.
+std::string party_lines(const Verdict& verdict) {
+  const bool mismatch = verdict.kind == VerdictKind::Mismatch;
+  const bool with_function = !mismatch || kinds_differ(verdict);
+  struct Line {
+    std::string text;
+    bool blamed;
+    std::vector<int> ranks;
+  };
+  std::vector<Line> lines;
+  for (const Party& party : verdict.parties) {
+    const std::string text = party_text(party, with_function, !mismatch);
+    const auto same = std::find_if(lines.begin(), lines.end(), [&](const Line& line) {
+      return line.text == text && line.blamed == party.blamed;
+    });
+    if (same != lines.end()) {
+      same->ranks.push_back(party.world_rank);
+    } else {
+      lines.push_back({text, party.blamed, {party.world_rank}});
+    }
+  }
+  const char* mark = "";
+  switch (verdict.kind) {
+    case VerdictKind::Mismatch: mark = "<- differs"; break;
+    case VerdictKind::EarlyExit: mark = "<- has left"; break;
+    case VerdictKind::Crash: mark = "<- crashed"; break;
+    case VerdictKind::Deadlock: mark = "<- in the circle"; break;
+    case VerdictKind::TimeOut:
+    case VerdictKind::Late: mark = "<- missing"; break;
+  }
+  std::size_t width = 0;
+  for (const Line& line : lines) width = std::max(width, fmt::format("Process {}: {}", rank_set(line.ranks), line.text).size());
+  std::string result;
+  for (const Line& line : lines) {
+    const std::string text = fmt::format("Process {}: {}", rank_set(line.ranks), line.text);
+    if (line.blamed) {
+      result += fmt::format("  - {:<{}}  {}\n", text, width, mark);
+    } else {
+      result += fmt::format("  - {}\n", text);
+    }
+  }
+  return result;
+}
+
+std::string operation_line(const Verdict& verdict) {
+  std::string text = fmt::format("Operation: {}", traits(verdict.function).name);
+  if (verdict.communicator == 0) return text + "\n";
+  const std::string name = fmt::format("{:08x}", static_cast<std::uint32_t>(verdict.communicator >> 32));
+  if (verdict.sequence != 0) {
+    text += fmt::format(" (#{} on communicator {}, {} ranks)", verdict.sequence, name, verdict.size);
+  } else {
+    text += fmt::format(" (on communicator {}, {} ranks)", name, verdict.size);
+  }
+  return text + "\n";
+}
+
+/// The process that the report is about: the first blamed, else the first.
+const Party& subject(const Verdict& verdict) {
+  for (const Party& party : verdict.parties) {
+    if (party.blamed) return party;
+  }
+  return verdict.parties.front();
+}
+
+/// Stacks as symbolized frames, for each party.
+std::vector<std::vector<Frame>> stacks_of(const Verdict& verdict, const Evidence& evidence, const Observer& observer,
+                                          std::uint32_t stack_request) {
+  std::vector<std::vector<Frame>> result;
+  for (const Party& party : verdict.parties) {
+    const RecordReader& reader = observer.reader(party.process);
+    std::vector<std::uint64_t> pcs = party.site;
+    if (pcs.empty() && stack_request != 0) {
+      // No call to show: where its main thread was when asked.
+      for (const StackRecord& stack : reader.stacks(stack_request)) {
+        const bool main_thread = static_cast<std::int32_t>(stack.tid) == evidence.processes[party.process].pid;
+        if (main_thread) pcs.assign(stack.pcs, stack.pcs + stack.depth);
+      }
+    }
+    result.push_back(pcs.empty() ? std::vector<Frame>{} : user_frames(symbolize(reader.maps(), pcs)));
+  }
+  return result;
+}
+
+std::string last_line(const Party& party) {
+  if (!party.call || party.call->function == Function::None) return {};
+  return fmt::format("  in {}\n", traits(party.call->function).name);
+}
+
+/// The other processes' stacks, equal ones once.
+std::string other_tracebacks(const Verdict& verdict, const std::vector<std::vector<Frame>>& stacks) {
+  std::vector<std::pair<std::string, std::vector<int>>> groups;
+  for (std::size_t i = 0; i < verdict.parties.size(); ++i) {
+    const Party& party = verdict.parties[i];
+    if (&party == &subject(verdict) || stacks[i].empty()) continue;
+    const std::string text = traceback_lines(stacks[i]) + last_line(party);
+    const auto same = std::find_if(groups.begin(), groups.end(), [&](const auto& group) { return group.first == text; });
+    if (same != groups.end()) {
+      same->second.push_back(party.world_rank);
+    } else {
+      groups.push_back({text, {party.world_rank}});
+    }
+  }
+  std::string result;
+  for (const auto& [text, ranks] : groups) {
+    result += fmt::format("\nTraceback of {} (most recent call last):\n{}", processes(ranks), text);
+  }
+  return result;
+}
+
+json frames_json(const std::vector<Frame>& frames) {
+  json result = json::array();
+  for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
+    json one = {{"function", frame->function}, {"module", frame->module}, {"offset", frame->offset}};
+    if (!frame->file.empty()) {
+      one["file"] = frame->file;
+      one["line"] = frame->line;
+    }
+    result.push_back(std::move(one));
+  }
+  return result;
+}
+
+json party_json(const Party& party, const ProcessEvidence& process, const std::vector<Frame>& frames) {
+  json result = {{"rank", party.world_rank},   {"host", process.host},     {"pid", process.pid},
+                 {"program", process.program}, {"blamed", party.blamed}, {"traceback", frames_json(frames)}};
+  if (!party.state.empty()) result["state"] = party.state;
+  if (!party.call) return result;
+  const FunctionTraits& what = traits(party.call->function);
+  json call = {{"function", what.name}, {"returned", !party.inside}};
+  if (what.data) call["datatype"] = party.datatype.name;
+  if (what.data && !what.vector) call["count"] = party.call->count;
+  if (what.reduces) call["op"] = name_of_op(party.call->op);
+  if (what.rooted) call["root"] = party.call->root;
+  result["call"] = std::move(call);
+  return result;
+}
+
+std::string list_fields(const Verdict& verdict) {
+  std::vector<std::string> names;
+  for (const Field field : verdict.fields) names.emplace_back(name_of(field));
+  return join(names, ", ");
+}
+
+}  // namespace
+
+std::string error_line(const Verdict& verdict) {
+  const std::vector<int> blamed = ranks_of(verdict, true);
+  const auto name = traits(verdict.function).name;
+  switch (verdict.kind) {
+    case VerdictKind::Mismatch: {
+      const bool shapes = std::all_of(verdict.fields.begin(), verdict.fields.end(), [](Field field) {
+        return field == Field::Count || field == Field::Peers;
+      });
+      if (shapes) {
+        return "accel.DistributedOperationError: Cannot apply desired operation due to shape mismatches. All shapes "
+               "across devices must be valid.";
+      }
+      if (verdict.fields.front() == Field::Kind) {
+        return "accel.DistributedOperationError: Cannot apply desired operation due to kind mismatches. All processes "
+               "must call the same collectives in the same order.";
+      }
+      const std::string fields = list_fields(verdict);
+      return fmt::format(
+          "accel.DistributedOperationError: Cannot apply desired operation due to {} mismatches. The {} must be the "
+          "same on all processes.",
+          fields, fields);
+    }
+    case VerdictKind::EarlyExit: {
+      const Party& gone = subject(verdict);
+      const std::vector<int> waiting = waiting_ranks(verdict);
+      const std::string state = gone.state.empty() ? "has left" : gone.state;
+      return fmt::format("accel.EarlyExitError: process {} {} while {} {} for it in {}.", gone.world_rank, state,
+                         waiting.empty() ? "others" : processes(waiting), waiting.empty() ? "wait" : wait(waiting),
+                         name);
+    }
+    case VerdictKind::Crash:
+      return fmt::format("accel.CrashError: process {} {}.", subject(verdict).world_rank, subject(verdict).state);
+    case VerdictKind::Deadlock:
+      return fmt::format("accel.DeadlockError: {} wait for each other in a circle.", processes(blamed));
+    case VerdictKind::TimeOut:
+    case VerdictKind::Late: {
+      const std::vector<int> waiting = waiting_ranks(verdict);
+      const std::string who = blamed.empty() ? "all have made the call" : fmt::format("{} {} missing", processes(blamed), are(blamed));
+      return fmt::format("{}: {} {} in {} for {:.1f} s; {}.",
+                         verdict.kind == VerdictKind::TimeOut ? "accel.TimeoutError" : "accel.LateWarning",
+                         processes(waiting), waiting.size() == 1 ? "has waited" : "have waited", name,
+                         static_cast<double>(verdict.waited_ns) / 1e9, who);
+    }
+  }
+  return {};
+}
+
+Report make_report(const Verdict& verdict, const Evidence& evidence, const Observer& observer,
+                   std::uint32_t stack_request) {
+  const Party& about = subject(verdict);
+  const ProcessEvidence& process = evidence.processes[about.process];
+  const auto stacks = stacks_of(verdict, evidence, observer, stack_request);
+  const std::size_t index = static_cast<std::size_t>(&about - verdict.parties.data());
+
+  std::string text = fmt::format("[accel] rank {} of {} on {} (pid {}): {}\n\n", about.world_rank, process.world_size,
+                                 process.host, process.pid, title(verdict.kind));
+  if (!stacks[index].empty()) {
+    text += fmt::format("Traceback (most recent call last):\n{}{}", traceback_lines(stacks[index]), last_line(about));
+  }
+  text += error_line(verdict) + "\n\n";
+  if (verdict.function != Function::None) text += operation_line(verdict);
+  if (verdict.kind == VerdictKind::Mismatch && !verdict.fields.empty()) {
+    text += fmt::format("Differs in: {}\n", list_fields(verdict));
+  }
+  const bool shapes = verdict.kind == VerdictKind::Mismatch && !kinds_differ(verdict);
+  text += (shapes ? "Input shapes:\n" : "Processes:\n") + party_lines(verdict);
+  for (const std::string& detail : verdict.details) text += "  " + detail + "\n";
+  text += other_tracebacks(verdict, stacks);
+
+  json object = {{"version", 1},
+                 {"verdict", title(verdict.kind)},
+                 {"exit_status", exit_status(verdict.kind)},
+                 {"error", error_line(verdict)},
+                 {"operation", traits(verdict.function).name},
+                 {"communicator", fmt::format("{:016x}", verdict.communicator)},
+                 {"sequence", verdict.sequence},
+                 {"communicator_size", verdict.size},
+                 {"details", verdict.details},
+                 {"processes", json::array()}};
+  for (const Field field : verdict.fields) object["differs_in"].push_back(name_of(field));
+  for (std::size_t i = 0; i < verdict.parties.size(); ++i) {
+    object["processes"].push_back(
+        party_json(verdict.parties[i], evidence.processes[verdict.parties[i].process], stacks[i]));
+  }
+  return {text, object.dump(-1, ' ', false, json::error_handler_t::replace)};
+}
+
+std::string make_obituary(const Evidence& evidence) {
+  std::vector<const ProcessEvidence*> processes;
+  for (const ProcessEvidence& process : evidence.processes) {
+    if (process.world_rank >= 0) processes.push_back(&process);
+  }
+  if (processes.empty()) return {};
+  std::stable_sort(processes.begin(), processes.end(), [](const auto* a, const auto* b) {
+    return std::pair(a->world_key, a->world_rank) < std::pair(b->world_key, b->world_rank);
+  });
+  std::string text = "[accel] the job is gone without a verdict; what its ranks did last:\n";
+  for (const ProcessEvidence* process : processes) {
+    std::string last = "outside MPI";
+    if (!process->blocked.empty()) {
+      Party party;
+      party.call = process->blocked.front().record;
+      party.datatype = process->history->datatype(party.call->datatype);
+      const std::string text_of_call = shape(party);
+      last = fmt::format("inside {}{}{}", traits(party.call->function).name, text_of_call.empty() ? "" : "  ", text_of_call);
+    }
+    text += fmt::format("  - Process {}: {}, {}\n", process->world_rank, describe_departure(*process), last);
+  }
+  return text;
+}
+
+}  // namespace accel

@@ -1,0 +1,29 @@
+// Addresses of a process, alive or gone, to functions and lines: by elfutils' libdw where it is installed, else by
+// module and offset. Never on a thread of the application, never in a signal handler.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace accel {
+
+struct Frame {
+  std::string function;  ///< demangled; empty where no symbol is known
+  std::string file;      ///< source file; empty without debug information
+  int line = 0;
+  std::string module;    ///< path of the executable or library; empty if the address lies in none
+  std::uint64_t offset = 0;  ///< of the address in the module's file image
+};
+
+/// `maps`: lines of /proc/PID/maps that name a file. `pcs`: return addresses, innermost first; the result has the
+/// same order, and several frames for an address where functions were inlined into each other.
+std::vector<Frame> symbolize(const std::string& maps, const std::vector<std::uint64_t>& pcs);
+
+/// What a reader wants to see of a stack: without our own frames, those of the MPI library at the inner end, and
+/// what libc does before main.
+std::vector<Frame> user_frames(std::vector<Frame> frames);
+
+/// The traceback's lines, outermost first ("most recent call last"), two spaces in front.
+std::string traceback_lines(const std::vector<Frame>& frames);
+
+}  // namespace accel

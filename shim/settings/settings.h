@@ -1,0 +1,44 @@
+// What the user asked for, by ACCEL_* variables. accelrun's options set the same variables.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace accel {
+
+enum class Check { Async, Sync, Off };
+enum class OnError { Raise, Abort, Report };
+enum class Stacks { Sites, Hang, Off };
+enum class LogLevel { Debug, Info, Warning, Error, Critical };
+enum class LogFormat { Text, Json };
+
+struct Settings {
+  Check check = Check::Async;
+  OnError on_error = OnError::Raise;
+  std::int64_t timeout_ns = 600'000'000'000;    ///< 0: never
+  std::int64_t warn_after_ns = 30'000'000'000;  ///< 0: never
+  LogLevel log_level = LogLevel::Warning;
+  LogFormat log_format = LogFormat::Text;
+  std::string log_file;  ///< empty: stderr
+  Stacks stacks = Stacks::Sites;
+  std::string run_base;  ///< directory under which accel-UID/RUN_ID lies
+  std::string run_id;    ///< empty: derived, see run_directory.h
+  bool disabled = false;
+
+  /// Reads the environment. A value that does not parse keeps the default and adds one line to `complaints`
+  /// that names the variable, the value and what is accepted. Not signal-safe (allocates).
+  static Settings from_environment(std::vector<std::string>& complaints);
+};
+
+/// One variable for `accelrun --help` and its options: the option's name follows from the variable's.
+struct Variable {
+  const char* name;      ///< "ACCEL_CHECK"
+  const char* accepted;  ///< "async, sync or off"
+  const char* meaning;
+};
+const std::vector<Variable>& variables();
+
+/// Whether `value` parses for the variable `name`; unknown names accept nothing.
+bool accepts(const std::string& name, const std::string& value);
+
+}  // namespace accel
