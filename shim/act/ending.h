@@ -1,10 +1,16 @@
 // How a process of the job is ended after a verdict.
 #pragma once
+#include "record/layout.h"
 
 namespace accel {
 
-/// Flushes the application's stdio buffers if that takes no more than a moment (a thread may hold their locks for
-/// ever), then ends the process with `status`, without running destructors. Not signal-safe.
-[[noreturn]] void end_process(int status);
+/// Flushes the application's stdio buffers if that takes no more than a moment: a thread may hold their locks for
+/// ever.
+void flush_stdio();
+
+/// Ends the process with `status`, without running exit handlers or destructors, and together with the other ranks
+/// that are to end: MPICH's launcher kills what is left when the first rank exits, and then returns 9 instead of the
+/// rank's status. Signal-safe.
+[[noreturn]] void end_together(Board& board, int status);
 
 }  // namespace accel

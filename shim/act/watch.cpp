@@ -1,6 +1,7 @@
 #include "act/watch.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,16 +23,24 @@ constexpr std::int64_t kStackPatience = 60'000'000;
 }  // namespace
 
 Watch::Watch(const RunDirectory& run, Board& board, const Settings& settings)
-    : run_(run), board_(board), settings_(settings), observer_(run) {
+    : run_(run), board_(board), settings_(settings), observer_(run), bell_(run.open_bell()) {
   policy_.timeout_ns = settings.timeout_ns;
   policy_.warn_after_ns = settings.warn_after_ns;
 }
 
 void Watch::sleep() {
-  futex_wait(board_.bell, bell_seen_, kInterval);
-  const std::uint32_t bell = board_.bell.load();
-  if (bell != bell_seen_) observer_.rescan();
-  bell_seen_ = bell;
+  std::vector<pollfd> waiting{{bell_.get(), POLLIN, 0}};
+  observer_.add_pollfds(waiting);
+  poll(waiting.data(), waiting.size(), kInterval / 1'000'000);
+  for (const pollfd& one : waiting) {
+    // The application has closed all descriptors it did not know: sleep by the clock from now on.
+    if ((one.revents & POLLNVAL) != 0) usleep(kInterval / 1000);
+  }
+  if ((waiting[0].revents & POLLIN) == 0) return;
+  char bytes[256];
+  while (read(bell_.get(), bytes, sizeof bytes) == sizeof bytes) {
+  }
+  observer_.rescan();
 }
 
 int Watch::turn(bool last) {
@@ -74,14 +83,17 @@ void Watch::consider(const Verdict& verdict, bool last) {
   if (!reported_worlds_.insert(world).second) return;
   if (status_ == 0) status_ = exit_status(verdict.kind);
   if (!claim(world)) return;  // a leader before us has said it
-  const std::uint32_t request = settings_.stacks != Stacks::Off && !last ? request_stacks() : 0;
+  const bool ask = settings_.stacks != Stacks::Off && !last && somebody_is_outside_mpi();
+  const std::uint32_t request = ask ? request_stacks() : 0;
   const Report report = make_report(verdict, evidence_, observer_, request);
   log().print(log().format() == LogFormat::Json ? report.json + "\n" : report.text);
   publish(report.json);
   // In sync mode the ranks themselves fail the call, where the program can catch it.
   const bool ranks_raise = settings_.check == Check::Sync && settings_.on_error == OnError::Raise &&
                            verdict.kind == VerdictKind::Mismatch;
-  if (settings_.on_error != OnError::Report && !ranks_raise) end_world(world, exit_status(verdict.kind));
+  if (settings_.on_error == OnError::Report) return;
+  expect_ends(world);
+  if (!ranks_raise) end_world(world, exit_status(verdict.kind));
 }
 
 /// One report a fault, also when the leader changes: whoever makes the file reports.
@@ -119,6 +131,22 @@ std::uint32_t Watch::request_stacks() {
   return request;
 }
 
+/// Those inside calls are known by their call sites; asking takes time that a dying job may not have.
+bool Watch::somebody_is_outside_mpi() const {
+  return std::any_of(evidence_.processes.begin(), evidence_.processes.end(), [](const ProcessEvidence& process) {
+    return !process.has_left() && process.world_rank >= 0 && process.blocked.empty();
+  });
+}
+
+void Watch::expect_ends(std::uint64_t world) {
+  const auto count = std::count_if(evidence_.processes.begin(), evidence_.processes.end(), [&](const auto& process) {
+    return process.world_key == world && process.alive && process.signal == 0;
+  });
+  board_.end_ready.store(0);
+  board_.end_moment.store(0);
+  board_.end_count.store(static_cast<std::uint32_t>(count));
+}
+
 void Watch::end_world(std::uint64_t world, int status) {
   board_.end_status.store(static_cast<std::uint32_t>(status));
   board_.end_world.store(world);
@@ -126,10 +154,9 @@ void Watch::end_world(std::uint64_t world, int status) {
   futex_wake_all(board_.command);
 }
 
-bool wait_for_look(Board& board, std::int64_t timeout_ns) {
+bool wait_for_look(const RunDirectory& run, Board& board, std::int64_t timeout_ns) {
   const std::uint32_t wanted = board.looks_started.load() + 1;
-  board.bell.fetch_add(1);
-  futex_wake_all(board.bell);
+  run.ring();
   const std::int64_t deadline = monotonic_ns() + timeout_ns;
   for (;;) {
     const std::uint32_t completed = board.looks_completed.load();

@@ -27,7 +27,7 @@ class Watch {
   /// Ranks disappear because somebody outside ends the job: that is no fault.
   void expect_end() { policy_.ending = true; }
 
-  /// Sleeps until somebody rings or it is time for the next turn.
+  /// Sleeps until somebody rings, a process dies or it is time for the next turn.
   void sleep();
 
   Observer& observer() { return observer_; }
@@ -39,24 +39,26 @@ class Watch {
   bool claim(std::uint64_t world);
   void publish(const std::string& json);
   std::uint32_t request_stacks();
+  bool somebody_is_outside_mpi() const;
+  void expect_ends(std::uint64_t world);
   void end_world(std::uint64_t world, int status);
 
   const RunDirectory& run_;
   Board& board_;
   const Settings& settings_;
   Observer observer_;
+  FileDescriptor bell_;
   JudgePolicy policy_;
   Evidence evidence_;
   std::function<void()> answer_;
   std::set<std::uint64_t> reported_worlds_;
   std::set<std::pair<std::uint64_t, std::uint64_t>> warned_;  ///< communicator, number
   std::int64_t last_look_ns_ = 0;
-  std::uint32_t bell_seen_ = 0;
   int status_ = 0;
 };
 
 /// Rings for the leader and waits until it has completed a look that began after this call, at most `timeout_ns`.
 /// False: nobody answered. Any thread; signal-safe.
-bool wait_for_look(Board& board, std::int64_t timeout_ns);
+bool wait_for_look(const RunDirectory& run, Board& board, std::int64_t timeout_ns);
 
 }  // namespace accel

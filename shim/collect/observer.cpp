@@ -119,8 +119,10 @@ Evidence Observer::observe() {
 
 std::vector<std::string> Observer::take_complaints() { return std::exchange(complaints_, {}); }
 
-bool Observer::all_gone() const {
-  return std::all_of(processes_.begin(), processes_.end(), [](const auto& entry) { return !entry.second.alive; });
+void Observer::add_pollfds(std::vector<pollfd>& waiting) const {
+  for (const auto& [name, process] : processes_) {
+    if (process.alive && process.pidfd) waiting.push_back({process.pidfd.get(), POLLIN, 0});
+  }
 }
 
 }  // namespace accel

@@ -1,5 +1,7 @@
 // Reads all processes of a run on this node: their recorder files and whether they live.
 #pragma once
+#include <poll.h>
+
 #include <map>
 #include <memory>
 #include <string>
@@ -27,8 +29,8 @@ class Observer {
   /// Files that are no readable record, once each: their names with the reason.
   std::vector<std::string> take_complaints();
 
-  bool all_gone() const;
-  bool empty() const { return processes_.empty(); }
+  /// Adds what becomes readable when a process of the run dies.
+  void add_pollfds(std::vector<pollfd>& waiting) const;
 
  private:
   struct Process {

@@ -55,8 +55,7 @@ std::string describe_departure(const ProcessEvidence& process) {
   }
   if (process.signal != 0) {
     const char* abbreviation = sigabbrev_np(process.signal);
-    return fmt::format("was killed by signal {} (SIG{}){}", process.signal, abbreviation ? abbreviation : "?",
-                       process.signal_inferred ? ", as it is gone without a word" : "");
+    return fmt::format("was killed by signal {} (SIG{})", process.signal, abbreviation ? abbreviation : "?");
   }
   if (process.phase == Phase::Exiting) {
     return fmt::format("has exited with status {} without MPI_Finalize", process.exit_status);
@@ -136,9 +135,10 @@ void add_everybody(const Evidence& evidence, std::uint64_t world, Verdict& verdi
 std::optional<Verdict> find_crash(const Evidence& evidence) {
   const ProcessEvidence* first = nullptr;
   for (const ProcessEvidence& process : evidence.processes) {
-    const bool crashed = !process.alive && process.phase != Phase::Finalized && is_crash(process.signal) &&
-                         !process.terminated && process.world_rank >= 0;
-    if (crashed && (first == nullptr || process.gone_since_ns < first->gone_since_ns)) first = &process;
+    const bool crashed = process.phase != Phase::Finalized && is_crash(process.signal) && !process.terminated &&
+                         process.world_rank >= 0;
+    const auto since = [](const ProcessEvidence& p) { return p.alive ? INT64_MAX : p.gone_since_ns; };
+    if (crashed && (first == nullptr || since(process) < since(*first))) first = &process;
   }
   if (first == nullptr) return std::nullopt;
   Verdict verdict;

@@ -107,6 +107,11 @@ std::optional<Verdict> Waits::find_early_exit(const JudgePolicy& policy) const {
       party.blamed = true;
       party.state = describe_departure(gone);
       verdict.parties.push_back(std::move(party));
+      if (gone.signal_inferred) {
+        verdict.details.push_back(fmt::format("signal {} is inferred: process {} is gone without exit, MPI_Finalize or "
+                                              "a signal that can be caught",
+                                              gone.signal, gone.world_rank));
+      }
       return verdict;
     }
   }

@@ -40,7 +40,11 @@ class Agent {
 
  private:
   void obey() {
-    if (const int status = process_.ordered_end()) end_process(status);
+    if (const int status = process_.ordered_end()) {
+      flush_stdio();
+      park_threads(*process_.recorder());
+      end_together(process_.board(), status);
+    }
     process_.recorder()->header().latest = ClockPair::now();
     answer_stack_request();
   }

@@ -5,11 +5,14 @@
 
 #include <cstdlib>
 
+#include <accel/accel.h>
+
 #include "act/ending.h"
 #include "act/watch.h"
 #include "lifecycle/agent.h"
 #include "lifecycle/signals.h"
 #include "lifecycle/unwind.h"
+#include "record/futex.h"
 #include "report/log.h"
 
 namespace accel {
@@ -56,6 +59,7 @@ bool Process::start() {
   (*recorder)->header().world_key = world_key_;
   if (settings_.stacks != Stacks::Off) load_unwinder();
   sites_.attach(&(*recorder)->file(), settings_.stacks == Stacks::Sites ? unwind : nullptr);
+  note_application_handlers();
   static const int registered = pthread_atfork(nullptr, nullptr, forget_in_child);
   (void)registered;
   recorder_.store(*recorder, std::memory_order_release);
@@ -73,9 +77,22 @@ void Process::join(int world_rank, int world_size) {
 }
 
 int Process::ordered_end() const {
-  if (board_ == nullptr || board_->end_world.load() != world_key_) return 0;
+  const Recorder* recorder = this->recorder();
+  if (board_ == nullptr || recorder == nullptr || board_->end_world.load() != world_key_) return 0;
   const std::uint32_t status = board_->end_status.load();
+  // A rank that crashes is to die by its signal, as without us.
+  if (status == ACCEL_EXIT_CRASH && recorder->header().fatal_signal != 0) return 0;
   return status >= 80 && status <= 85 ? static_cast<int>(status) : 0;
+}
+
+void Process::wait_for_leader(std::int64_t timeout_ns) const {
+  wait_for_look(*run_, *board_, timeout_ns);
+  const int status = ordered_end();
+  if (status == 0) return;
+  constexpr std::int64_t kPatience = 1'000'000'000;
+  std::atomic<std::uint32_t> never{0};
+  futex_wait(never, 0, kPatience);
+  end_together(*board_, status);
 }
 
 bool Process::others_go_on() const {
@@ -98,12 +115,10 @@ void Process::leave(int status) {
     header.phase = Phase::Exiting;
     const std::int64_t deadline = monotonic_ns() + kLinger;
     while (monotonic_ns() < deadline && others_go_on()) {
-      if (const int end = ordered_end()) end_process(end);
-      wait_for_look(*board_, 50'000'000);
+      wait_for_leader(50'000'000);
       usleep(5000);
     }
   }
-  if (const int end = ordered_end(); end != 0 && improper) end_process(end);
   stop_agent();
   if (owns_run_ && !others_go_on() && access((run_->path() + "/verdict.json").c_str(), F_OK) != 0) run_->remove();
 }

@@ -1,11 +1,13 @@
 // Runs in signal handlers: atomics and system calls only.
 #include "lifecycle/signals.h"
 
+#include <dlfcn.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <string_view>
 
 #include "act/watch.h"
 #include "lifecycle/process.h"
@@ -17,6 +19,16 @@ namespace {
 
 constexpr int kFatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 struct sigaction previous[NSIG];
+bool handled_by_application[NSIG];
+
+/// Handlers of libraries under MPI print a backtrace and die: not the application's own way with the signal.
+bool belongs_to_mpi(const struct sigaction& action) {
+  Dl_info info;
+  if (dladdr(reinterpret_cast<void*>(action.sa_handler), &info) == 0 || info.dli_fname == nullptr) return false;
+  std::string_view name = info.dli_fname;
+  name.remove_prefix(name.rfind('/') + 1);
+  return name.starts_with("libucs.so") || name.starts_with("libopen-pal.so") || name.starts_with("libmpi.so");
+}
 
 /// How long a terminated rank waits for the leader's last look; launchers give seconds before SIGKILL.
 constexpr std::int64_t kLastWords = 700'000'000;
@@ -41,7 +53,11 @@ void on_fatal(int signal, siginfo_t* info, void* context) {
     errno = saved;
     return;
   }
-  if (recorder != nullptr && recorder->header().pid == getpid()) recorder->header().fatal_signal = signal;
+  if (recorder != nullptr && recorder->header().pid == getpid() && recorder->header().fatal_signal == 0) {
+    recorder->header().fatal_signal = signal;
+    // If there is no other reason than this crash, it takes its course: core dump, status.
+    Process::self().wait_for_leader(kLastWords);
+  }
   const struct sigaction& before = previous[signal];
   errno = saved;
   if ((before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction != nullptr) return before.sa_sigaction(signal, info, context);
@@ -63,13 +79,21 @@ void on_terminate(int signal, siginfo_t*, void*) {
     Board& board = process.board();
     board.command.fetch_add(1);  // wakes our agent: the leader may be gone
     futex_wake_all(board.command);
-    wait_for_look(board, kLastWords);
-    if (const int status = process.ordered_end()) syscall(SYS_exit_group, status);
+    process.wait_for_leader(kLastWords);
   }
   die_by(signal);
 }
 
 }  // namespace
+
+void note_application_handlers() {
+  for (const int signal : kFatal) {
+    struct sigaction present;
+    const bool known = sigaction(signal, nullptr, &present) == 0;
+    const bool is_default = (present.sa_flags & SA_SIGINFO) == 0 && present.sa_handler == SIG_DFL;
+    handled_by_application[signal] = !known || !(is_default || belongs_to_mpi(present));
+  }
+}
 
 void install_signal_handlers() {
   static std::atomic<bool> installed{false};
@@ -77,6 +101,7 @@ void install_signal_handlers() {
   Process::self();
   install_stack_signal();
   for (const int signal : kFatal) {
+    if (handled_by_application[signal]) continue;
     struct sigaction ours {};
     sigaction(signal, nullptr, &previous[signal]);
     ours.sa_sigaction = on_fatal;

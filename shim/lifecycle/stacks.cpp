@@ -22,6 +22,8 @@ constexpr std::int64_t kPatience = 20'000'000;
 int stack_signal = 0;
 std::atomic<StackRecord*> target{nullptr};
 std::atomic<std::uint32_t> captured{0};
+std::atomic<bool> parking{false};
+std::atomic<std::uint32_t> never{0};
 
 std::uint64_t interrupted_at(const void* context) {
   const auto& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
@@ -37,6 +39,7 @@ std::uint64_t interrupted_at(const void* context) {
 
 void capture(int, siginfo_t* info, void* context) {
   const int saved = errno;
+  while (parking.load() && info->si_code == SI_TKILL) futex_wait(never, 0, 1'000'000'000);
   StackRecord* stack = info->si_code == SI_TKILL ? target.exchange(nullptr) : nullptr;
   if (stack != nullptr) {
     std::uint64_t pcs[kStackDepth + 8];
@@ -64,6 +67,18 @@ void capture_thread(std::uint32_t tid, std::uint32_t request, StackRecord& stack
   __atomic_store_n(&stack.tid, tid, __ATOMIC_RELEASE);
 }
 
+template <class Visit>
+void for_threads_of_interest(Recorder& recorder, Visit&& visit) {
+  if (stack_signal == 0) return;
+  const auto main_thread = static_cast<std::uint32_t>(getpid());
+  visit(main_thread);
+  for (const ThreadRecord& thread : recorder.file().threads) {
+    const std::uint32_t tid = __atomic_load_n(&thread.tid, __ATOMIC_ACQUIRE);
+    const bool blocked = tid != 0 && tid != main_thread && __atomic_load_n(&thread.current, __ATOMIC_ACQUIRE) != 0;
+    if (blocked) visit(tid);
+  }
+}
+
 }  // namespace
 
 void install_stack_signal() {
@@ -83,17 +98,16 @@ void install_stack_signal() {
 }
 
 void capture_stacks(Recorder& recorder, std::uint32_t request) {
-  RecorderFile& file = recorder.file();
   recorder.refresh_maps();
-  const auto main_thread = static_cast<std::uint32_t>(getpid());
   std::size_t slot = 0;
-  if (stack_signal == 0) return;
-  capture_thread(main_thread, request, file.stacks[slot++]);
-  for (const ThreadRecord& thread : file.threads) {
-    const std::uint32_t tid = __atomic_load_n(&thread.tid, __ATOMIC_ACQUIRE);
-    const bool blocked = tid != 0 && tid != main_thread && __atomic_load_n(&thread.current, __ATOMIC_ACQUIRE) != 0;
-    if (blocked && slot < kMaxStacks) capture_thread(tid, request, file.stacks[slot++]);
-  }
+  for_threads_of_interest(recorder, [&](std::uint32_t tid) {
+    if (slot < kMaxStacks) capture_thread(tid, request, recorder.file().stacks[slot++]);
+  });
+}
+
+void park_threads(Recorder& recorder) {
+  parking.store(true);
+  for_threads_of_interest(recorder, [](std::uint32_t tid) { syscall(SYS_tgkill, getpid(), tid, stack_signal); });
 }
 
 }  // namespace accel

@@ -13,4 +13,8 @@ void install_stack_signal();
 /// `request`. Waits a bounded time for each; one that does not answer is left out. Agent thread only.
 void capture_stacks(Recorder& recorder, std::uint32_t request);
 
+/// Stops the main thread and the threads that are inside calls, for good: ranks that are to end together must not
+/// spin on the processors that the others need to get there.
+void park_threads(Recorder& recorder);
+
 }  // namespace accel

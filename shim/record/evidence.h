@@ -64,7 +64,7 @@ struct ProcessEvidence {
   bool alive = true;
   std::int64_t gone_since_ns = 0;  ///< monotonic; when it was first seen gone
   std::int32_t exit_status = -1;
-  std::int32_t signal = 0;         ///< what killed it, as far as known
+  std::int32_t signal = 0;         ///< what killed it, or is about to, as far as known
   bool signal_inferred = false;    ///< nobody said so: it is gone without a word, as only SIGKILL does
   bool terminated = false;         ///< SIGTERM came from outside
   std::int64_t started_ns = 0;     ///< monotonic; when it called MPI_Init
@@ -77,7 +77,7 @@ struct ProcessEvidence {
 
   /// Will never make another call.
   bool has_left() const {
-    return !alive || phase == Phase::Finalized || phase == Phase::Exiting || phase == Phase::Aborting;
+    return !alive || signal != 0 || phase == Phase::Finalized || phase == Phase::Exiting || phase == Phase::Aborting;
   }
 };
 

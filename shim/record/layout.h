@@ -179,12 +179,14 @@ enum class Ring : std::uint32_t { Collectives = 0, Unnumbered = 1 };
 /// The one page that all processes of a run share: how the leader and the others call each other. Zero-filled is
 /// its valid initial state, so that whoever comes first need not be known.
 struct Board {
-  std::atomic<std::uint32_t> bell;             ///< futex: something urgent happened, look now
   std::atomic<std::uint32_t> looks_started;    ///< by the leader
   std::atomic<std::uint32_t> looks_completed;  ///< futex
   std::atomic<std::uint32_t> command;          ///< futex: changes whenever one of the below does
   std::atomic<std::uint32_t> stack_request;    ///< number of the last request for all ranks' stacks
   std::atomic<std::uint32_t> end_status;       ///< 80 to 85: with which the ranks of end_world end themselves
+  std::atomic<std::uint32_t> end_count;        ///< how many ranks that are
+  std::atomic<std::uint32_t> end_ready;        ///< how many of them stand ready to exit together
+  std::atomic<std::int64_t> end_moment;        ///< monotonic ns at which they do so; 0: not set yet
   std::atomic<std::uint64_t> end_world;        ///< world key; 0: none
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);

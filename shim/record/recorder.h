@@ -19,6 +19,7 @@ class Recorder {
 
   RecorderFile& file() { return *file_; }
   RecorderHeader& header() { return file_->header; }
+  const RecorderHeader& header() const { return file_->header; }
 
   /// Everything of a call that is known before it runs.
   struct Draft {

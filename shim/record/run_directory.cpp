@@ -142,7 +142,20 @@ Result<RunDirectory> RunDirectory::try_open(const std::string& base, const std::
   auto fd = open_private(user->get(), run_id, run.path_, true);
   if (!fd) return Failure::failure(fd.error);
   run.fd_ = std::move(*fd);
+  mkfifoat(run.fd(), "bell", 0600);
   return run;
+}
+
+void RunDirectory::ring() const {
+  const int bell = openat(fd_.get(), "bell", O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+  if (bell < 0) return;  // nobody listens
+  [[maybe_unused]] const ssize_t written = write(bell, "!", 1);
+  close(bell);
+}
+
+FileDescriptor RunDirectory::open_bell() const {
+  // Read and write, so that it never reports the end of file when the last ringer closes it.
+  return FileDescriptor(openat(fd_.get(), "bell", O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
 }
 
 Board* RunDirectory::map_board() const {

@@ -2,6 +2,7 @@
 //
 //   board          the shared page (layout.h)
 //   leader.lock    flock: its holder reads and judges
+//   bell           FIFO: a byte in it asks the leader to look now
 //   PID.record     a process's recorder file
 //   verdict.json   the first verdict, created once
 #pragma once
@@ -36,6 +37,10 @@ class RunDirectory {
 
   /// Maps the board. nullptr if that fails.
   Board* map_board() const;
+  /// Asks the leader to look now instead of at its next turn. Signal-safe.
+  void ring() const;
+  /// The leader's end of the bell.
+  FileDescriptor open_bell() const;
   /// Removes the directory and all in it.
   void remove() const;
 

@@ -69,8 +69,8 @@ void Log::print(const std::string& text) const {
 }
 
 Log& log() {
-  static Log instance;
-  return instance;
+  static Log* const instance = new Log;  // never destroyed: used while the process exits
+  return *instance;
 }
 
 }  // namespace accel

@@ -5,7 +5,6 @@
 #include <accel/accel.h>
 
 #include "act/ending.h"
-#include "act/watch.h"
 #include "interpose/export.h"
 #include "interpose/mpi/wrapper.h"
 #include "report/log.h"
@@ -23,8 +22,7 @@ void wait_for_verdict() {
   Process& process = Process::self();
   const std::int64_t deadline = monotonic_ns() + kPatience;
   while (process.recorder() != nullptr && monotonic_ns() < deadline) {
-    wait_for_look(process.board(), 50'000'000);
-    if (const int status = process.ordered_end()) end_process(status);
+    process.wait_for_leader(50'000'000);
     usleep(1000);
   }
 }
@@ -92,7 +90,8 @@ void install_error_handler() {
 
 int raise_mismatch(Handle communicator, const Verdict& verdict, const std::string& text) {
   if (Process::self().settings().on_error == OnError::Abort || ends_the_job(communicator)) {
-    end_process(ACCEL_EXIT_MISMATCH);
+    flush_stdio();
+    end_together(Process::self().board(), ACCEL_EXIT_MISMATCH);
   }
   // MPI_MAX_ERROR_STRING is 256 in Open MPI; the whole report has been printed.
   constexpr std::size_t kLongest = 250;

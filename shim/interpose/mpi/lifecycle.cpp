@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "act/ending.h"
-#include "act/watch.h"
 #include "interpose/export.h"
 #include "interpose/mpi/communicators.h"
 #include "interpose/mpi/datatypes.h"
@@ -41,8 +39,7 @@ int on_self_deleted(Handle, int, void*, void*) {
   }
   recorder->header().phase = Phase::Finalized;
   // A mismatch that nobody else notices (another op, another datatype) must be told before the job is gone.
-  wait_for_look(Process::self().board(), kLastLook);
-  if (const int status = Process::self().ordered_end()) end_process(status);
+  Process::self().wait_for_leader(kLastLook);
   recording.store(nullptr);
   return 0;
 }
@@ -112,7 +109,7 @@ template <class Abort>
 int abort_job(int code, Abort&& really) {
   if (Recorder* recorder = recording.load()) {
     // What the leader has to say comes first: the program may abort because of what a mismatch did to its data.
-    wait_for_look(Process::self().board(), kLastLook);
+    Process::self().wait_for_leader(kLastLook);
     recorder->header().abort_code = code;
     recorder->header().phase = Phase::Aborting;
   }

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <mutex>
 
-#include "act/ending.h"
-#include "act/watch.h"
 #include "collect/observer.h"
 #include "interpose/mpi/errors.h"
 #include "judge/members.h"
@@ -48,7 +46,6 @@ class SyncCheck {
         observer_.rescan();
         if (monotonic_ns() - begun > kAppear) return give_up();
       }
-      if (const int status = Process::self().ordered_end()) end_process(status);
       if (turn < 100) {
         sched_yield();
       } else {
@@ -62,13 +59,13 @@ class SyncCheck {
     auto verdict = find_mismatch(evidence, members, evidence.now_ns, 0);
     if (!verdict || verdict->sequence != sequence) return 0;
     // The leader's report first; it looks at the same records.
-    wait_for_look(Process::self().board(), 500'000'000);
+    Process::self().wait_for_leader(500'000'000);
     if (Process::self().settings().on_error == OnError::Report) return 0;
     return raise_mismatch(handle, *verdict, make_report(*verdict, evidence, observer_, 0).text);
   }
 
   static bool wait_a_turn() {
-    wait_for_look(Process::self().board(), 500'000'000);
+    Process::self().wait_for_leader(500'000'000);
     usleep(1000);
     return Process::self().settings().on_error != OnError::Report;
   }
