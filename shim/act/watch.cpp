@@ -28,8 +28,8 @@ Watch::Watch(const RunDirectory& run, Board& board, const Settings& settings)
   policy_.warn_after_ns = settings.warn_after_ns;
 }
 
-void Watch::sleep() {
-  std::vector<pollfd> waiting{{bell_.get(), POLLIN, 0}};
+void Watch::sleep(int also) {
+  std::vector<pollfd> waiting{{bell_.get(), POLLIN, 0}, {also, POLLIN, 0}};
   observer_.add_pollfds(waiting);
   poll(waiting.data(), waiting.size(), kInterval / 1'000'000);
   for (const pollfd& one : waiting) {

@@ -28,7 +28,8 @@ class Watch {
   void expect_end() { policy_.ending = true; }
 
   /// Sleeps until somebody rings, a process dies or it is time for the next turn.
-  void sleep();
+  /// `also`: a descriptor whose becoming readable ends the sleep too; -1: none.
+  void sleep(int also = -1);
 
   Observer& observer() { return observer_; }
   const Evidence& evidence() const { return evidence_; }

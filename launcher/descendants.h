@@ -1,0 +1,16 @@
+// Processes below us: nothing of a job is left behind.
+#pragma once
+#include <sys/types.h>
+
+#include <vector>
+
+namespace accel {
+
+/// All processes that descend from this one, children before their own children. With us as child subreaper, those
+/// whose parent has died are ours too.
+std::vector<pid_t> descendants();
+
+/// SIGKILL to all of them until none is left, but no longer than a second; collects the dead.
+void kill_descendants();
+
+}  // namespace accel

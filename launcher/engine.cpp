@@ -1,0 +1,125 @@
+#include "launcher/engine.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+
+#include <accel/accel.h>
+#include <fmt/format.h>
+
+#include "launcher/failure.h"
+
+namespace accel {
+namespace {
+
+bool is_file(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+}
+
+std::string quote(const std::string& text) {
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+/// What a launcher says of itself; it starts no job for that.
+std::string version_of(const std::string& program) {
+  FILE* output = popen((quote(program) + " --version </dev/null 2>&1").c_str(), "r");
+  if (output == nullptr) return {};
+  std::string text;
+  char chunk[1024];
+  while (std::size_t got = fread(chunk, 1, sizeof chunk, output)) text.append(chunk, got);
+  pclose(output);
+  return text;
+}
+
+void check_hostfile(const std::vector<std::string>& command) {
+  for (std::size_t i = 1; i + 1 < command.size(); ++i) {
+    const std::string& word = command[i];
+    const bool names_file = word == "-f" || word == "-hostfile" || word == "--hostfile" || word == "-machinefile" ||
+                            word == "--machinefile";
+    if (!word.starts_with("-") && i > 1 && !command[i - 1].starts_with("-")) return;  // the program: its words are its own
+    if (names_file && access(command[i + 1].c_str(), R_OK) != 0) {
+      throw Failure(ACCEL_EXIT_USAGE, fmt::format("host file {} (given to {} by {}) cannot be read: check the path",
+                                                  command[i + 1], command[0], word));
+    }
+  }
+}
+
+}  // namespace
+
+std::string find_program(const std::string& name) {
+  const auto judge = [&](const std::string& path) {
+    if (access(path.c_str(), X_OK) != 0 || !is_file(path)) {
+      throw Failure(ACCEL_EXIT_NOT_EXECUTABLE, fmt::format("{} is not executable: check its permissions", path));
+    }
+    return path;
+  };
+  if (name.find('/') != std::string::npos) {
+    if (access(name.c_str(), F_OK) == 0) return judge(name);
+    throw Failure(ACCEL_EXIT_NOT_FOUND, fmt::format("{} does not exist: check the path", name));
+  }
+  const char* path = std::getenv("PATH");
+  std::istringstream directories(path != nullptr ? path : "/usr/bin:/bin");
+  std::string not_executable;
+  for (std::string directory; std::getline(directories, directory, ':');) {
+    const std::string candidate = (directory.empty() ? "." : directory) + "/" + name;
+    if (!is_file(candidate)) continue;
+    if (access(candidate.c_str(), X_OK) == 0) return candidate;
+    if (not_executable.empty()) not_executable = candidate;
+  }
+  if (!not_executable.empty()) return judge(not_executable);
+  throw Failure(ACCEL_EXIT_NOT_FOUND, fmt::format("{}: command not found in PATH; is it installed?", name));
+}
+
+Engine detect_engine(const std::string& program) {
+  const std::string name = program.substr(program.rfind('/') + 1);
+  const bool launcher = name.starts_with("mpirun") || name.starts_with("mpiexec") || name == "orterun" ||
+                        name == "prterun" || name == "prun";
+  if (!launcher) return Engine::Plain;
+  const std::string version = version_of(program);
+  const auto says = [&](const char* word) { return version.find(word) != std::string::npos; };
+  if (says("Open MPI") || says("OpenRTE") || says("PRTE") || says("PRRTE")) return Engine::OpenMpi;
+  if (says("HYDRA") || says("Intel(R) MPI") || says("Hydra")) return Engine::Hydra;
+  return Engine::Plain;
+}
+
+std::vector<std::string> command_for(Engine engine, std::vector<std::string> command,
+                                     const std::map<std::string, std::string>& variables) {
+  if (engine == Engine::Plain) return command;
+  check_hostfile(command);
+  std::map<std::string, std::string> all = variables;
+  const std::string preload = "LD_PRELOAD";
+  std::vector<std::string> kept;
+  for (std::size_t i = 1; i < command.size(); ++i) {
+    const bool openmpi_preload = engine == Engine::OpenMpi && (command[i] == "-x" || command[i] == "--x") &&
+                                 i + 1 < command.size() && command[i + 1].starts_with(preload + "=");
+    const bool hydra_preload = engine == Engine::Hydra && (command[i] == "-genv" || command[i] == "-env") &&
+                               i + 2 < command.size() && command[i + 1] == preload;
+    if (openmpi_preload) {
+      all[preload] += ":" + command[++i].substr(preload.size() + 1);
+    } else if (hydra_preload) {
+      all[preload] += ":" + command[i + 2];
+      i += 2;
+    } else {
+      kept.push_back(command[i]);
+    }
+  }
+  std::vector<std::string> result{command[0]};
+  for (const auto& [name, value] : all) {
+    if (engine == Engine::OpenMpi) {
+      result.insert(result.end(), {"-x", name + "=" + value});
+    } else {
+      result.insert(result.end(), {"-genv", name, value});
+    }
+  }
+  result.insert(result.end(), kept.begin(), kept.end());
+  return result;
+}
+
+}  // namespace accel

@@ -1,0 +1,188 @@
+#include "launcher/job.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include <accel/accel.h>
+#include <fmt/format.h>
+
+#include "act/watch.h"
+#include "collect/leader.h"
+#include "launcher/descendants.h"
+#include "launcher/failure.h"
+#include "report/log.h"
+#include "report/report.h"
+
+namespace accel {
+namespace {
+
+/// After a verdict, or when asked to end: how long the launcher has to end the job before it is told to, and then
+/// before it is killed.
+constexpr std::int64_t kGrace = 5'000'000'000;
+
+constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT};
+
+bool ends_a_job(int signal) {
+  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+}
+
+/// Signals as a descriptor, so that one poll waits for everything.
+class Signals {
+ public:
+  Signals() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int signal : kForwarded) sigaddset(&set, signal);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, &before_);
+    fd_ = FileDescriptor(signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+  }
+  int fd() const { return fd_.get(); }
+  /// For the child: the mask it would have had without us.
+  void restore() const { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  std::optional<signalfd_siginfo> next() const {
+    signalfd_siginfo info;
+    if (read(fd_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
+    return info;
+  }
+
+ private:
+  sigset_t before_{};
+  FileDescriptor fd_;
+};
+
+class Job {
+ public:
+  Job(const JobRequest& request, RunDirectory run)
+      : request_(request), run_(std::move(run)), board_(run_.map_board()) {
+    if (board_ == nullptr || !leadership_.acquire(run_)) {
+      throw Failure(ACCEL_EXIT_INTERNAL, fmt::format("cannot prepare {}: is the disk full?", run_.path()));
+    }
+    watch_.emplace(run_, *board_, request_.settings);
+    log().configure(request_.settings, run_.run_id(), -1);
+  }
+  ~Job() {
+    if (!request_.keep) run_.remove();
+  }
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  int run() {
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    start();
+    while (!status_) {
+      const int verdict = watch_->look();
+      if (verdict != 0 && request_.settings.on_error != OnError::Report) hurry();
+      watch_->sleep(signals_.fd());
+      while (const auto signal = signals_.next()) handle(*signal);
+    }
+    const int verdict = watch_->look_back();
+    end_lost_ranks();
+    if (verdict == 0 && *status_ != 0 && !ending_) {
+      if (const std::string text = make_obituary(watch_->evidence()); !text.empty()) log().print(text);
+    }
+    if (request_.keep) log().print(fmt::format("[accel] records kept in {}\n", run_.path()));
+    return verdict != 0 ? verdict : *status_;
+  }
+
+ private:
+  void start() {
+    const std::vector<std::string> words = command_for(request_.engine, request_.command, request_.variables);
+    std::vector<char*> arguments;
+    for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    int failure[2];
+    if (pipe2(failure, O_CLOEXEC) != 0) throw Failure(ACCEL_EXIT_CANNOT_START, "no pipe can be made");
+    child_ = fork();
+    if (child_ < 0) throw Failure(ACCEL_EXIT_CANNOT_START, fmt::format("cannot fork: {}", std::strerror(errno)));
+    if (child_ == 0) {
+      signals_.restore();
+      if (request_.engine == Engine::Plain) {
+        for (const auto& [name, value] : request_.variables) setenv(name.c_str(), value.c_str(), 1);
+      }
+      execv(arguments[0], arguments.data());
+      const int error = errno;
+      [[maybe_unused]] const ssize_t told = write(failure[1], &error, sizeof error);
+      _exit(ACCEL_EXIT_CANNOT_START);
+    }
+    close(failure[1]);
+    int error = 0;
+    const bool failed = read(failure[0], &error, sizeof error) == sizeof error;
+    close(failure[0]);
+    if (!failed) return;
+    waitpid(child_, nullptr, 0);
+    throw Failure(error == EACCES || error == ENOEXEC ? ACCEL_EXIT_NOT_EXECUTABLE : ACCEL_EXIT_CANNOT_START,
+                  fmt::format("cannot run {}: {}", words[0], std::strerror(error)));
+  }
+
+  void handle(const signalfd_siginfo& info) {
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGCHLD) return collect();
+    if (ends_a_job(signal)) {
+      watch_->expect_end();
+      if (ending_ && signal == SIGINT) return kill_descendants();
+      ending_ = true;
+    }
+    // From the terminal the whole process group has got it.
+    if (info.ssi_code != SI_KERNEL) kill(child_, signal);
+  }
+
+  void collect() {
+    int status = 0;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+      if (pid == child_) status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    }
+  }
+
+  /// The ranks have been told to end; a launcher that does not follow is ended too.
+  void hurry() {
+    const std::int64_t now = monotonic_ns();
+    if (deadline_ == 0) deadline_ = now + kGrace;
+    if (now < deadline_) return;
+    if (told_) return kill_descendants();
+    kill(child_, SIGTERM);
+    told_ = true;
+    deadline_ = now + kGrace;
+  }
+
+  /// Ranks whose launcher is gone.
+  void end_lost_ranks() {
+    for (const pid_t pid : descendants()) {
+      for (const ProcessEvidence& process : watch_->evidence().processes) {
+        if (process.pid == pid) kill(pid, SIGKILL);
+      }
+    }
+    collect();
+  }
+
+  const JobRequest& request_;
+  RunDirectory run_;
+  Board* board_;
+  Leadership leadership_;
+  std::optional<Watch> watch_;
+  Signals signals_;
+  pid_t child_ = -1;
+  std::optional<int> status_;
+  bool ending_ = false;
+  bool told_ = false;
+  std::int64_t deadline_ = 0;
+};
+
+}  // namespace
+
+int run_job(const JobRequest& request) {
+  auto run = RunDirectory::open(request.settings.run_base, request.settings.run_id, RunDirectory::Missing::Make);
+  if (!run) throw Failure(ACCEL_EXIT_INTERNAL, run.error + "; --run-dir DIR chooses another place");
+  return Job(request, std::move(*run)).run();
+}
+
+}  // namespace accel
