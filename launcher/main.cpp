@@ -75,14 +75,14 @@ int run(int argc, char** argv) {
     const std::string name = variable.name;
     if (name == "ACCEL_DISABLE") continue;
     app.add_option(option_name(name), given[name], fmt::format("{} ({})", variable.meaning, variable.accepted))
-        ->type_name("");
+        ->type_name("VALUE");
   }
   JobRequest request;
   std::string library;
   std::string engine = "auto";
   app.add_flag("--keep", request.keep, "keep the run directory and say where it is");
-  app.add_option("--engine", engine, "who starts the ranks (auto, plain, openmpi or hydra)")->type_name("");
-  app.add_option("--library", library, "libaccel.so to preload (default: the one beside accelrun)")->type_name("");
+  app.add_option("--engine", engine, "who starts the ranks (auto, plain, openmpi or hydra)")->type_name("VALUE");
+  app.add_option("--library", library, "libaccel.so to preload (default: the one beside accelrun)")->type_name("VALUE");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {

@@ -1,0 +1,94 @@
+# Tests, benchmarks and examples. Programs that call MPI are built once for each MPI.
+
+MPIS := openmpi mpich
+programs = $(patsubst tests/programs/%,%,$(basename $(wildcard tests/programs/*.c tests/programs/*.cpp tests/programs/*.f90)))
+PROGRAMS := $(foreach mpi,$(MPIS),$(addprefix $(BUILD)/programs/$(mpi)/,$(programs)))
+EXAMPLES := $(foreach mpi,$(MPIS),$(patsubst examples/%.c,$(BUILD)/examples/$(mpi)/%,$(wildcard examples/*.c)))
+DRIFT    := $(foreach mpi,$(MPIS),$(BUILD)/tests/drift.$(mpi))
+UNIT     := $(call objects,tests/unit)
+JOBS     := $(call objects,tests/jobs)
+PLUGIN   := $(foreach mpi,$(MPIS),$(BUILD)/programs/$(mpi)/plugin.so)
+
+define mpi_rules
+$(BUILD)/programs/$(1)/%: tests/programs/%.c
+	@mkdir -p $$(@D)
+	$$(call run,MPICC,OMPI_CC=gcc mpicc.$(1) -g -O1 -Wall -Wextra -Werror -pthread -o $$@ $$< -ldl)
+$(BUILD)/programs/$(1)/%: tests/programs/%.cpp
+	@mkdir -p $$(@D)
+	$$(call run,MPICXX,OMPI_CXX=g++ mpicxx.$(1) -std=c++17 -g -O1 -Wall -Wextra -Werror -Wno-cast-function-type -o $$@ $$<)
+$(BUILD)/programs/$(1)/%: tests/programs/%.f90
+	@mkdir -p $$(@D)
+	$$(call run,MPIFC,cd $$(@D) && mpif90.$(1) -g -O1 -o $$(@F) $$(abspath $$<))
+$(BUILD)/programs/$(1)/plugin.so: tests/programs/plugin/plugin.c
+	@mkdir -p $$(@D)
+	$$(call run,MPICC,mpicc.$(1) -g -shared -fPIC -o $$@ $$<)
+$(BUILD)/examples/$(1)/%: examples/%.c
+	@mkdir -p $$(@D)
+	$$(call run,MPICC,mpicc.$(1) -g -O2 -Wall -Wextra -Iinclude -o $$@ $$<)
+$(BUILD)/tests/drift.$(1): tests/drift/drift.cpp shim/signature/*.def shim/signature/*.h shim/interpose/mpi/abi.cpp
+	@mkdir -p $$(@D)
+	$$(call run,DRIFT,mpicxx.$(1) -std=c++20 -fsyntax-only -Wno-cast-function-type -Ishim -Iinclude tests/drift/drift.cpp && touch $$@)
+endef
+$(foreach mpi,$(MPIS),$(eval $(call mpi_rules,$(mpi))))
+
+$(BUILD)/suites/unit: $(UNIT) $(CORE) $(BUILD)/launcher/engine.o
+	@mkdir -p $(@D)
+	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -lgtest -lgtest_main -ldl -pthread)
+$(BUILD)/suites/jobs: $(JOBS)
+	@mkdir -p $(@D)
+	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -lgtest -lgtest_main -pthread)
+
+# The victims of sanitized builds stay plain programs; only our own code is instrumented.
+tests: all $(DRIFT) $(PROGRAMS) $(PLUGIN) $(EXAMPLES) $(BUILD)/suites/unit $(BUILD)/suites/jobs
+
+check: ## Install what is missing, build, run all tests
+	@tests/deps.sh
+	@$(MAKE) --no-print-directory -j$$(nproc) tests
+	@tests/run.sh $(BUILD) unit jobs
+check-unit: ## Only the unit tests
+	@$(MAKE) --no-print-directory -j$$(nproc) $(BUILD)/suites/unit
+	@tests/run.sh $(BUILD) unit
+check-random: ## 10,000 random correct programs and as many with a fault, on each MPI (N=10000)
+	@$(MAKE) --no-print-directory -j$$(nproc) tests
+	@ACCEL_TEST_PROGRAMS=$(or $(N),10000) tests/run.sh $(BUILD) jobs --gtest_filter='RandomPrograms*'
+check-apps: ## Real programs from the distribution, with and without the preload
+	@tests/deps.sh apps
+	@$(MAKE) --no-print-directory -j$$(nproc) all
+	@tests/apps.sh $(BUILD)
+
+demo: ## Install what is missing, build, show a mismatch of a real MPI job
+	@tests/deps.sh
+	@$(MAKE) --no-print-directory -j$$(nproc) all $(BUILD)/examples/openmpi/gradient_step
+	@tests/demo.sh $(BUILD)
+
+bench: ## Cost of a call and latency with and without the library, as ratios
+	@tests/deps.sh
+	@$(MAKE) --no-print-directory -j$$(nproc) all $(BUILD)/bench/record $(foreach mpi,$(MPIS),$(BUILD)/bench/$(mpi)/latency $(BUILD)/bench/$(mpi)/extra_allreduce.so $(BUILD)/programs/$(mpi)/faults)
+	@tests/bench/run.py $(BUILD)
+$(BUILD)/bench/record: $(BUILD)/tests/bench/record.o $(CORE)
+	@mkdir -p $(@D)
+	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -lbenchmark -ldl -pthread)
+$(BUILD)/bench/openmpi/%.so $(BUILD)/bench/mpich/%.so: tests/bench/%.c
+	@mkdir -p $(@D)
+	$(call run,MPICC,mpicc.$(notdir $(@D)) -O2 -shared -fPIC -o $@ $<)
+$(BUILD)/bench/openmpi/% $(BUILD)/bench/mpich/%: tests/bench/%.c
+	@mkdir -p $(@D)
+	$(call run,MPICC,mpicc.$(notdir $(@D)) -O2 -o $@ $<)
+
+FUZZ_SECONDS ?= 60
+fuzz: ## Fuzz the reader of foreign recorder files (FUZZ_SECONDS=60)
+	@tests/deps.sh
+	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=build-fuzz CXX=clang++ 'CXXFLAGS=-O1 -g -fsanitize=fuzzer-no-link,address,undefined' 'LDFLAGS=-fsanitize=fuzzer,address,undefined' build-fuzz/fuzz/reader
+	@mkdir -p build-fuzz/corpus && build-fuzz/fuzz/reader -max_total_time=$(FUZZ_SECONDS) -max_len=65536 build-fuzz/corpus
+$(BUILD)/fuzz/reader: $(BUILD)/tests/fuzz/reader.o $(CORE)
+	@mkdir -p $(@D)
+	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -ldl -pthread)
+
+SOURCES = $(shell git ls-files '*.cpp' '*.h' 2>/dev/null)
+lint: ## clang-format and clang-tidy
+	@tests/deps.sh
+	@clang-format --dry-run --Werror $(SOURCES)
+	@printf '%s\n' $(filter shim/%.cpp launcher/%.cpp,$(SOURCES)) | xargs -P $$(nproc) -n 4 clang-tidy --quiet 2>/dev/null -- -std=c++20 -DFMT_HEADER_ONLY -Iinclude -Ishim -I.
+
+-include $(UNIT:.o=.d) $(JOBS:.o=.d) $(BUILD)/tests/bench/record.d $(BUILD)/tests/fuzz/reader.d
+.PHONY: tests check-unit check-random

@@ -90,6 +90,23 @@ std::map<std::uint64_t, Members> members_of(const Evidence& evidence) {
   return result;
 }
 
+namespace {
+
+/// The vector that says most: the root's, or what each receives; where there is only this rank's own block, that.
+std::vector<std::int64_t> significant_counts(const CallRecord& record, const VectorEvidence& vectors) {
+  const Flow flow = traits(record.function).flow;
+  const bool has_both = !vectors.sends.empty() && !vectors.expects.empty();
+  const auto& blocks = vectors.expects.empty() || (flow == Flow::FromRoot && has_both) ? vectors.sends : vectors.expects;
+  std::vector<std::int64_t> counts;
+  for (std::size_t peer = 0; peer < blocks.size(); ++peer) {
+    const bool own_block_only = traits(record.function).rooted && !has_both;
+    if (!own_block_only || static_cast<std::int32_t>(peer) == record.root) counts.push_back(blocks[peer].count);
+  }
+  return counts;
+}
+
+}  // namespace
+
 Party make_party(const Evidence& evidence, std::size_t process, const std::optional<CallRecord>& record) {
   const ProcessEvidence& who = evidence.processes[process];
   Party party;
@@ -100,6 +117,7 @@ Party make_party(const Evidence& evidence, std::size_t process, const std::optio
     party.datatype = who.history->datatype(record->datatype);
     party.site = who.history->site(*record);
     party.inside = record->duration == 0;
+    if (const auto vectors = who.history->vectors(*record)) party.counts = significant_counts(*record, *vectors);
   }
   return party;
 }

@@ -27,6 +27,7 @@ struct Party {
   std::int32_t world_rank = -1;
   std::optional<CallRecord> call;
   DatatypeEvidence datatype;  ///< of that call
+  std::vector<std::int64_t> counts;  ///< of a vector collective: per peer, or this rank's own block alone
   std::vector<std::uint64_t> site;  ///< where the call was made; return addresses, innermost first
   bool blamed = false;
   bool inside = false;        ///< has not returned from that call

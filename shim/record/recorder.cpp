@@ -51,7 +51,7 @@ Result<Recorder*> Recorder::create(const RunDirectory& run) {
   unlinkat(run.fd(), name.c_str(), 0);
   const FileDescriptor file(openat(run.fd(), name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file) return Failure::failure(fmt::format("cannot create {}/{}: {}", run.path(), name, std::strerror(errno)));
-  const int error = posix_fallocate(file.get(), 0, sizeof(RecorderFile));
+  const int error = reserve(file.get(), sizeof(RecorderFile));
   if (error != 0) {
     unlinkat(run.fd(), name.c_str(), 0);
     return Failure::failure(fmt::format("no room for {} KiB in {}: {}", sizeof(RecorderFile) / 1024, run.path(),

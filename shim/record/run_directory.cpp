@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -83,6 +84,21 @@ bool any_process_lives(int run) {
 
 }  // namespace
 
+int reserve(int fd, std::size_t bytes) {
+  sigset_t size_limit;
+  sigset_t before;
+  sigset_t pending;
+  sigemptyset(&size_limit);
+  sigaddset(&size_limit, SIGXFSZ);
+  sigpending(&pending);
+  pthread_sigmask(SIG_BLOCK, &size_limit, &before);
+  const int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+  const timespec at_once{};
+  if (error != 0 && sigismember(&pending, SIGXFSZ) == 0) sigtimedwait(&size_limit, nullptr, &at_once);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return error;
+}
+
 std::string host_name() {
   char name[64] = {};
   if (gethostname(name, sizeof name - 1) != 0) return "localhost";
@@ -160,7 +176,7 @@ FileDescriptor RunDirectory::open_bell() const {
 
 Board* RunDirectory::map_board() const {
   const FileDescriptor file(openat(fd_.get(), "board", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file || posix_fallocate(file.get(), 0, 4096) != 0) return nullptr;
+  if (!file || reserve(file.get(), 4096) != 0) return nullptr;
   void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   return page != MAP_FAILED ? static_cast<Board*>(page) : nullptr;
 }

@@ -58,6 +58,10 @@ inline constexpr const char* kStaleRun = "stale run";
 /// A new run id for accelrun; starts with "accelrun." and this host's name.
 std::string new_run_id();
 
+/// Reserves a new file's memory, so that writing to its mapping cannot fail later. 0 or an errno. A file size limit
+/// (ulimit -f) is such an error too and not a SIGXFSZ.
+int reserve(int fd, std::size_t bytes);
+
 /// This host's name, at most 63 characters.
 std::string host_name();
 

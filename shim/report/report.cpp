@@ -45,13 +45,22 @@ std::string processes(const std::vector<int>& ranks) {
 const char* are(const std::vector<int>& ranks) { return ranks.size() == 1 ? "is" : "are"; }
 const char* wait(const std::vector<int>& ranks) { return ranks.size() == 1 ? "waits" : "wait"; }
 
+/// "2, 2, 3": at most eight of them.
+std::string counts_text(const std::vector<std::int64_t>& counts) {
+  constexpr std::size_t kMost = 8;
+  std::vector<std::string> words;
+  for (std::size_t i = 0; i < counts.size() && i < kMost; ++i) words.push_back(std::to_string(counts[i]));
+  if (counts.empty() || counts.size() > kMost) words.emplace_back("...");
+  return join(words, ", ");
+}
+
 /// What a call was made with: "float32[1024], sum, root 0".
 std::string shape(const Party& party) {
   const CallRecord& call = *party.call;
   const FunctionTraits& what = traits(call.function);
   std::vector<std::string> words;
   if (what.data) {
-    words.push_back(what.vector ? party.datatype.name + "[...]" : fmt::format("{}[{}]", party.datatype.name, call.count));
+    words.push_back(party.datatype.name + "[" + (what.vector ? counts_text(party.counts) : std::to_string(call.count)) + "]");
   }
   if (what.reduces) words.emplace_back(name_of_op(call.op));
   if (what.rooted) words.push_back(fmt::format("root {}", call.root));
@@ -214,6 +223,7 @@ json party_json(const Party& party, const ProcessEvidence& process, const std::v
   json call = {{"function", what.name}, {"returned", !party.inside}};
   if (what.data) call["datatype"] = party.datatype.name;
   if (what.data && !what.vector) call["count"] = party.call->count;
+  if (what.vector) call["counts"] = party.counts;
   if (what.reduces) call["op"] = name_of_op(party.call->op);
   if (what.rooted) call["root"] = party.call->root;
   result["call"] = std::move(call);

@@ -57,8 +57,9 @@ void compare_vectors(const Call& call, const CommunicatorInfo& communicator, Rec
     return;
   }
   std::uint32_t flags = kSameEverywhere ? kVectorSame : 0;
-  const Side& shown = kSendVector && !kRecvVector ? call.send : call.recv;
-  comparison.datatype = datatype(kReduceScatter ? call.send.type : shown.type).id;
+  const bool shows_send = kReduceScatter || (flow == Flow::ToRoot && !is_root) || (flow == Flow::FromRoot && is_root);
+  const Side& shown = shows_send ? call.send : call.recv;
+  comparison.datatype = shown.types == nullptr ? datatype(shown.type).id : DatatypeId{0};
 
   if constexpr (flow == Flow::ToRoot) {
     const ResolvedSide own = resolve(call.send, comparison);

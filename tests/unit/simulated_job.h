@@ -1,0 +1,156 @@
+// A job without processes: ranks that "call" collectives, and the evidence an observer would have of them.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "judge/judge.h"
+#include "record/evidence.h"
+#include "signature/agreement.h"
+
+namespace accel::testing {
+
+inline constexpr std::int64_t kSecond = 1'000'000'000;
+
+/// What a rank gives to a call.
+struct Arguments {
+  Function function = Function::Barrier;
+  std::int64_t count = 0;
+  BasicType type = BasicType::None;
+  ReduceOpId op = 0;
+  std::int32_t root = 0;
+  VectorEvidence vectors;
+};
+
+/// Number of the predefined datatype with that one basic type.
+inline DatatypeId id_of(BasicType type) {
+  for (std::size_t i = 1; i < std::size(kDatatypes); ++i) {
+    if (kDatatypes[i].signature == TypeSignature::of(type)) return static_cast<DatatypeId>(i);
+  }
+  return 0;
+}
+
+class SimulatedRank : public History {
+ public:
+  std::optional<CallRecord> call(std::uint16_t communicator, std::uint64_t sequence) const override {
+    const auto found = calls.find({communicator, sequence});
+    return found != calls.end() ? std::optional(found->second) : std::nullopt;
+  }
+  std::optional<VectorEvidence> vectors(const CallRecord& record) const override {
+    const auto found = blocks.find({record.communicator, record.sequence});
+    return found != blocks.end() ? std::optional(found->second) : std::nullopt;
+  }
+  DatatypeEvidence datatype(DatatypeId id) const override {
+    if (id == 0 || id >= std::size(kDatatypes)) return {};
+    return {kDatatypes[id].signature, std::string(name_of(kDatatypes[id].signature.only)), true};
+  }
+  std::vector<std::uint64_t> site(const CallRecord&) const override { return {}; }
+
+  std::map<std::pair<std::uint16_t, std::uint64_t>, CallRecord> calls;
+  std::map<std::pair<std::uint16_t, std::uint64_t>, VectorEvidence> blocks;
+};
+
+/// Slot 0 of every rank is the world; further communicators get the next slot on their members.
+class SimulatedJob {
+ public:
+  explicit SimulatedJob(int size) {
+    evidence.now_ns = 100 * kSecond;
+    std::vector<int> all;
+    for (int rank = 0; rank < size; ++rank) {
+      all.push_back(rank);
+      ProcessEvidence process;
+      process.pid = 1000 + rank;
+      process.world_key = 7;
+      process.world_rank = rank;
+      process.world_size = size;
+      process.phase = Phase::Running;
+      process.no_other_thread = true;
+      ranks.push_back(std::make_shared<SimulatedRank>());
+      process.history = ranks.back();
+      evidence.processes.push_back(process);
+    }
+    add_communicator(all, 7);
+  }
+
+  /// The slot that all members use for it.
+  std::uint16_t add_communicator(const std::vector<int>& members, std::uint64_t key) {
+    const std::uint16_t slot = next_slot_++;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      CommunicatorEvidence communicator;
+      communicator.slot = slot;
+      communicator.record.key = key;
+      communicator.record.chain = key;
+      communicator.record.rank = static_cast<std::int32_t>(i);
+      communicator.record.size = static_cast<std::int32_t>(members.size());
+      process(members[i]).communicators.push_back(communicator);
+    }
+    return slot;
+  }
+
+  ProcessEvidence& process(int rank) { return evidence.processes[static_cast<std::size_t>(rank)]; }
+
+  CommunicatorRecord& communicator(int rank, std::uint16_t slot) {
+    for (CommunicatorEvidence& one : process(rank).communicators) {
+      if (one.slot == slot) return one.record;
+    }
+    throw std::logic_error("not a member");
+  }
+
+  /// The rank has made the call and returned from it.
+  void call(int rank, std::uint16_t slot, const Arguments& arguments) { make(rank, slot, arguments, false); }
+  /// The rank has made the call and is inside.
+  void enter(int rank, std::uint16_t slot, const Arguments& arguments) { make(rank, slot, arguments, true); }
+
+  std::vector<Verdict> judge(const JudgePolicy& policy = {}) const { return accel::judge(evidence, policy); }
+
+  Evidence evidence;
+  std::vector<std::shared_ptr<SimulatedRank>> ranks;
+
+ private:
+  void make(int rank, std::uint16_t slot, const Arguments& arguments, bool inside) {
+    CommunicatorRecord& state = communicator(rank, slot);
+    Agreement agreement{agreed_start(arguments.function, traits(arguments.function).rooted ? arguments.root : 0, arguments.op), 0};
+    if (traits(arguments.function).vector) {
+      const VectorEvidence& v = arguments.vectors;
+      agreement = agree_vectors(agreement.agreed, state.rank, state.size, v.sends.empty() ? nullptr : v.sends.data(),
+                                v.expects.empty() ? nullptr : v.expects.data(), v.same_everywhere);
+    } else if (traits(arguments.function).data) {
+      agreement.agreed = mix(agreement.agreed, block_hash(TypeSignature::of(arguments.type), arguments.count));
+    }
+    state.sequence += 1;
+    state.chain = mix(state.chain, agreement.agreed);
+    state.balance += agreement.balance;
+    CallRecord record{};
+    record.stamp = 2;
+    record.communicator = slot;
+    record.function = arguments.function;
+    record.sequence = state.sequence;
+    record.chain = state.chain;
+    record.balance = state.balance;
+    record.started = ++clock_;
+    record.count = arguments.count;
+    record.root = arguments.root;
+    record.duration = inside ? 0 : 1;
+    record.datatype = id_of(arguments.type);
+    record.op = arguments.op;
+    SimulatedRank& history = *ranks[static_cast<std::size_t>(rank)];
+    history.calls[{slot, state.sequence}] = record;
+    if (traits(arguments.function).vector) history.blocks[{slot, state.sequence}] = arguments.vectors;
+    if (inside) process(rank).blocked.push_back({static_cast<std::uint32_t>(1000 + rank), record, evidence.now_ns});
+  }
+
+  std::uint16_t next_slot_ = 0;
+  std::uint64_t clock_ = 0;
+};
+
+inline Arguments barrier() { return {}; }
+inline Arguments allreduce(std::int64_t count, BasicType type = BasicType::Float64, ReduceOpId op = 3) {
+  return {Function::Allreduce, count, type, op, 0, {}};
+}
+inline Arguments bcast(std::int64_t count, std::int32_t root) {
+  return {Function::Bcast, count, BasicType::Int32, 0, root, {}};
+}
+inline Arguments finalize() { return {Function::Finalize, 0, BasicType::None, 0, 0, {}}; }
+
+}  // namespace accel::testing
