@@ -1,0 +1,85 @@
+// However MPI comes into a process, a mismatch in it is seen.
+#include <fstream>
+
+#include "tests/jobs/harness.h"
+
+namespace accel::testing {
+namespace {
+
+class Routes : public ::testing::TestWithParam<Mpi> {
+ protected:
+  Outcome run_job(const std::string& command, std::map<std::string, std::string> variables = {}) {
+    job_ = {GetParam(), Way::Launcher, 3, command, std::move(variables), {}};
+    return run(scratch_, job_);
+  }
+  std::string write(const std::string& name, const std::string& text) {
+    const std::string path = scratch_.path() + "/" + name;
+    std::ofstream(path) << text;
+    return path;
+  }
+  Scratch scratch_;
+  Job job_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Both, Routes, ::testing::Values(Mpi::OpenMpi, Mpi::Mpich),
+                         [](const auto& info) { return name_of(info.param); });
+
+void expect_count_mismatch(const Outcome& outcome) {
+  EXPECT_EQ(outcome.status, 80) << outcome;
+  EXPECT_NE(outcome.report.find("Differs in: count"), std::string::npos) << outcome;
+  EXPECT_NE(outcome.report.find("  - Process 1: float64[2], sum  <- differs"), std::string::npos) << outcome;
+}
+
+TEST_P(Routes, ThroughAPluginThatTheProgramLoads) {
+  const std::string plugin = program(GetParam(), "plugin.so");
+  expect_count_mismatch(run_job("loader plugin " + plugin + " 2"));
+  EXPECT_EQ(run_job("loader plugin " + plugin + " 4").status, 0);
+}
+
+TEST_P(Routes, ByDlsymOnALibraryHandle) {
+  const std::string mpi = GetParam() == Mpi::OpenMpi ? "libmpi.so.40" : "libmpich.so.12";
+  expect_count_mismatch(run_job("loader dlsym " + mpi + " 2"));
+  EXPECT_EQ(run_job("loader dlsym " + mpi + " 4").status, 0);
+}
+
+TEST_P(Routes, FromFortran) {
+  const Outcome outcome = run_job("fortran");
+  EXPECT_EQ(outcome.status, 80) << outcome;
+  EXPECT_NE(outcome.report.find("Operation: MPI_Allreduce (#2 on"), std::string::npos) << "each call once\n" << outcome;
+  EXPECT_NE(outcome.report.find("  - Process 1: float64[512], sum"), std::string::npos) << outcome;
+  EXPECT_NE(outcome.report.find("fortran.f90\", line "), std::string::npos) << outcome;
+  EXPECT_EQ(run_job("fortran same").status, 0);
+}
+
+/// Debian's mpi4py is built for Open MPI.
+TEST(Python, SyncModeRaisesAtTheLine) {
+  Scratch scratch;
+  const std::string script = scratch.path() + "/train.py";
+  std::ofstream(script) << R"(
+import sys
+from mpi4py import MPI
+import array
+world = MPI.COMM_WORLD
+send = array.array("d", [1.0] * 8)
+recv = array.array("d", [0.0] * 8)
+world.Barrier()
+count = 2 if world.rank == 1 else 4
+try:
+    world.Allreduce([send, count, MPI.DOUBLE], [recv, count, MPI.DOUBLE], op=MPI.SUM)
+except MPI.Exception as error:
+    text = error.Get_error_string()
+    same = error.Get_error_class() == MPI.ERR_COUNT and "collective mismatch" in text
+    sys.stdout.write("rank %d caught it: %s\n" % (world.rank, same))
+    sys.stdout.flush()
+)";
+  const Job job{Mpi::OpenMpi, Way::Launcher, 3, "/usr/bin/python3 " + script, {{"ACCEL_CHECK", "sync"}}, {}};
+  const Outcome outcome = run(scratch, job);
+  EXPECT_EQ(outcome.status, 80) << "the verdict stands, though the program went on\n" << outcome;
+  for (const char* rank : {"0", "1", "2"}) {
+    EXPECT_NE(outcome.output.find(std::string("rank ") + rank + " caught it: True\n"), std::string::npos) << outcome;
+  }
+  EXPECT_NE(outcome.report.find("Differs in: count"), std::string::npos) << outcome;
+}
+
+}  // namespace
+}  // namespace accel::testing
