@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -32,14 +31,7 @@ std::vector<pid_t> descendants() {
 }
 
 void kill_descendants() {
-  for (int attempt = 0; attempt < 100; ++attempt) {
-    const std::vector<pid_t> left = descendants();
-    for (const pid_t pid : left) kill(pid, SIGKILL);
-    while (waitpid(-1, nullptr, WNOHANG) > 0) {
-    }
-    if (left.empty()) return;
-    usleep(10'000);
-  }
+  for (const pid_t pid : descendants()) kill(pid, SIGKILL);
 }
 
 }  // namespace accel

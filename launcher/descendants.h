@@ -10,7 +10,7 @@ namespace accel {
 /// whose parent has died are ours too.
 std::vector<pid_t> descendants();
 
-/// SIGKILL to all of them until none is left, but no longer than a second; collects the dead.
+/// SIGKILL to all of them.
 void kill_descendants();
 
 }  // namespace accel

@@ -30,7 +30,7 @@ void flush_stdio() {
   if (pthread_create(&thread, nullptr, flush, nullptr) == 0) futex_wait(flushed, 0, kPatience);
 }
 
-void end_together(Board& board, int status) {
+void end_process(Board& board, int status) {
   constexpr std::int64_t kPatience = 250'000'000;
   const std::int64_t deadline = monotonic_ns() + kPatience;
   board.end_ready.fetch_add(1);

@@ -8,9 +8,9 @@ namespace accel {
 /// ever.
 void flush_stdio();
 
-/// Ends the process with `status`, without running exit handlers or destructors, and together with the other ranks
-/// that are to end: MPICH's launcher kills what is left when the first rank exits, and then returns 9 instead of the
-/// rank's status. Signal-safe.
-[[noreturn]] void end_together(Board& board, int status);
+/// Ends the process with `status`, without running exit handlers or destructors, at the same moment as the other
+/// ranks that are to end: MPICH's launcher kills what is left when the first rank exits, and then returns 9 instead of
+/// the rank's status.
+[[noreturn]] void end_process(Board& board, int status);
 
 }  // namespace accel

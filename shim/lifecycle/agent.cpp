@@ -43,7 +43,7 @@ class Agent {
     if (const int status = process_.ordered_end()) {
       flush_stdio();
       park_threads(*process_.recorder());
-      end_together(process_.board(), status);
+      end_process(process_.board(), status);
     }
     process_.recorder()->header().latest = ClockPair::now();
     answer_stack_request();

@@ -71,6 +71,7 @@ void Process::join(int world_rank, int world_size) {
   header.world_size = world_size;
   header.world_rank = world_rank;
   header.phase = Phase::Running;
+  if (WorldCount* world = board_->world(world_key_)) world->joined.fetch_add(1);
   log().configure(settings_, run_->run_id(), world_rank);
   install_signal_handlers();
   start_agent();
@@ -92,7 +93,7 @@ void Process::wait_for_leader(std::int64_t timeout_ns) const {
   constexpr std::int64_t kPatience = 1'000'000'000;
   std::atomic<std::uint32_t> never{0};
   futex_wait(never, 0, kPatience);
-  end_together(*board_, status);
+  end_process(*board_, status);
 }
 
 bool Process::others_go_on() const {
@@ -111,6 +112,7 @@ void Process::leave(int status) {
   RecorderHeader& header = recorder->header();
   const bool improper = header.phase == Phase::Running || header.phase == Phase::InFinalize;
   if (improper) {
+    if (WorldCount* world = board_->world(world_key_)) world->finalizing.fetch_add(1);
     header.exit_status = status;
     header.phase = Phase::Exiting;
     const std::int64_t deadline = monotonic_ns() + kLinger;

@@ -1,6 +1,7 @@
-// Runs in a signal handler (capture): atomics, futex and the unwinder, nothing else.
+// Runs in a signal handler (capture only): atomics, futex and the unwinder, nothing else.
 #include "lifecycle/stacks.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
@@ -9,9 +10,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "lifecycle/unwind.h"
+#include "record/file_descriptor.h"
 #include "record/futex.h"
 
 namespace accel {
@@ -55,14 +59,50 @@ void capture(int, siginfo_t* info, void* context) {
   errno = saved;
 }
 
+/// Where a thread is in the kernel: /proc/self/task/TID/syscall.
+struct KernelState {
+  bool running = false;  ///< in user space, as far as this moment goes
+  long number = -1;      ///< of the system call it sleeps in
+  std::uint64_t pc = 0;  ///< to which the call returns
+};
+
+KernelState kernel_state(std::uint32_t tid) {
+  KernelState state;
+  char path[48];
+  char text[256] = {};
+  std::snprintf(path, sizeof path, "/proc/self/task/%u/syscall", tid);
+  const FileDescriptor file(open(path, O_RDONLY | O_CLOEXEC));
+  if (!file || read(file.get(), text, sizeof text - 1) <= 0) return state;
+  state.running = std::strncmp(text, "running", 7) == 0;
+  if (state.running) return state;
+  state.number = std::strtol(text, nullptr, 10);
+  if (const char* last = std::strrchr(text, ' ')) state.pc = std::strtoull(last, nullptr, 16);
+  return state;
+}
+
+/// Whether a signal leaves the thread's system call as it was: those not listed return EINTR after any handler,
+/// SA_RESTART or not (signal(7)): poll, select, epoll_wait, nanosleep, pause and their like.
+bool restarts(long number) {
+  static constexpr long kRestarting[] = {SYS_futex, SYS_read,  SYS_write,    SYS_readv, SYS_writev,
+                                         SYS_wait4, SYS_waitid, SYS_flock,   SYS_openat};
+  return std::find(std::begin(kRestarting), std::end(kRestarting), number) != std::end(kRestarting);
+}
+
+/// By the signal where the thread does not notice it; else only the place in which it sleeps.
 void capture_thread(std::uint32_t tid, std::uint32_t request, StackRecord& stack) {
   __atomic_store_n(&stack.tid, 0, __ATOMIC_RELEASE);
   stack.depth = 0;
-  const std::uint32_t before = captured.load();
-  target.store(&stack);
-  if (syscall(SYS_tgkill, getpid(), tid, stack_signal) == 0) futex_wait(captured, before, kPatience);
-  // A handler that has begun by now still finishes its writing; one that begins later finds nothing to do.
-  if (target.exchange(nullptr) != nullptr) stack.depth = 0;
+  const KernelState state = kernel_state(tid);
+  if (state.running || restarts(state.number)) {
+    const std::uint32_t before = captured.load();
+    target.store(&stack);
+    if (syscall(SYS_tgkill, getpid(), tid, stack_signal) == 0) futex_wait(captured, before, kPatience);
+    // A handler that has begun by now still finishes its writing; one that begins later finds nothing to do.
+    if (target.exchange(nullptr) != nullptr) stack.depth = 0;
+  } else if (state.pc != 0) {
+    stack.pcs[0] = state.pc;
+    stack.depth = 1;
+  }
   stack.request = request;
   __atomic_store_n(&stack.tid, tid, __ATOMIC_RELEASE);
 }

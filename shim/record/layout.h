@@ -176,6 +176,14 @@ static_assert(sizeof(RecorderFile) < std::size_t{4} << 20, "memory a rank");
 /// The two rings, as ThreadRecord::current and RecorderHeader::positions number them.
 enum class Ring : std::uint32_t { Collectives = 0, Unnumbered = 1 };
 
+/// How many ranks of one MPI_COMM_WORLD have joined on this node, and how many are through with it.
+struct WorldCount {
+  std::atomic<std::uint64_t> key;  ///< 0: free
+  std::atomic<std::uint32_t> joined;
+  std::atomic<std::uint32_t> finalizing;
+};
+inline constexpr std::size_t kMaxWorlds = 16;
+
 /// The one page that all processes of a run share: how the leader and the others call each other. Zero-filled is
 /// its valid initial state, so that whoever comes first need not be known.
 struct Board {
@@ -188,7 +196,18 @@ struct Board {
   std::atomic<std::uint32_t> end_ready;        ///< how many of them stand ready to exit together
   std::atomic<std::int64_t> end_moment;        ///< monotonic ns at which they do so; 0: not set yet
   std::atomic<std::uint64_t> end_world;        ///< world key; 0: none
+  WorldCount worlds[kMaxWorlds];
+
+  /// The counts of a world, which get a place at the first call; nullptr where there are too many worlds.
+  WorldCount* world(std::uint64_t key) {
+    for (WorldCount& one : worlds) {
+      std::uint64_t there = 0;
+      if (one.key.compare_exchange_strong(there, key) || there == key) return &one;
+    }
+    return nullptr;
+  }
 };
+static_assert(sizeof(Board) <= 4096);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
 }  // namespace accel

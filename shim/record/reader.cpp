@@ -102,7 +102,9 @@ std::vector<BlockedCall> RecordReader::blocked(const RecorderHeader& header) con
 }
 
 bool RecordReader::read(ProcessEvidence& process) const {
-  if (!read_header(header_)) return false;
+  struct stat info;
+  const bool whole = fstat(file_.get(), &info) == 0 && info.st_size == static_cast<off_t>(sizeof(RecorderFile));
+  if (!whole || !read_header(header_)) return false;
   process.pid = header_.pid;
   process.host = text(header_.host);
   process.program = text(header_.program);

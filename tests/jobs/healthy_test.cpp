@@ -92,14 +92,6 @@ TEST_P(Healthy, AFullPlaceForTheRecord) {
   EXPECT_NE(launched.output.find("ok\n"), std::string::npos) << launched;
 }
 
-TEST_P(Healthy, AFileSizeLimit) {
-  const Outcome outcome = run_shell("ulimit -f 10; " + launcher(GetParam(), 2) +
-                                    (GetParam() == Mpi::OpenMpi ? " -x LD_PRELOAD=" : " -genv LD_PRELOAD ") + library() + " " +
-                                    program(GetParam(), "healthy") + " error-handlers");
-  EXPECT_NE(outcome.output.find("the job goes on unobserved"), std::string::npos) << outcome;
-  EXPECT_NE(outcome.output.find("ok\n"), std::string::npos) << outcome;
-}
-
 TEST_P(Healthy, APersistedEnvironmentIsDormant) {
   const Outcome outcome = run(scratch_, {GetParam(), Way::Bare, 2, "faults op",
                                          {{"ACCEL_RUN_ID", "accelrun.$(hostname).1.deadbeef"}}, {}});

@@ -108,6 +108,10 @@ static void train_step(const char* fault) {
   } else if (IS("late")) {
     if (errs) pause();
     wait_for_the_others();
+  } else if (IS("busy")) {
+    for (volatile double work = 0; errs; work = work + 1) {
+    }
+    wait_for_the_others();
   } else if (IS("bcast-missing")) {
     if (!errs) MPI_Bcast(in, 4, MPI_DOUBLE, 0, MPI_COMM_WORLD);
   } else if (fault[0] != '\0') {

@@ -1,6 +1,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -268,6 +270,20 @@ TEST_F(Record, ARunOfAccelrunThatIsGoneStaysGone) {
   EXPECT_TRUE(RunDirectory::open(base_, id));
   made->remove();
   EXPECT_EQ(RunDirectory::open(base_, id).error, kStaleRun);
+}
+
+TEST_F(Record, AFileSizeLimitIsAnErrorAndNoSignal) {
+  const RunDirectory directory = run();
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit limit{4096, 4096};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const auto recorder = Recorder::create(directory);
+    _exit(!recorder && recorder.error.find("no room for") == 0 ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(Record, OneLeaderAtATime) {

@@ -16,7 +16,7 @@ struct Abi {
   Handle comm_world = 0, comm_self = 0, comm_null = 0;
   Handle errors_are_fatal = 0, errors_return = 0;
   const void* in_place = nullptr;
-  int proc_null = 0, any_source = 0;
+  int proc_null = 0, any_source = 0, any_tag = -1;
   int undefined = -32766;
   int err_count = 2, err_type = 3, err_op = 0, err_root = 0, err_other = 0;
   int combiner_shift = 0;  ///< MPICH's combiner constants are Open MPI's plus this
@@ -59,6 +59,7 @@ struct Abi {
   X(Type_get_contents, int(Handle, int, int, int, int*, std::intptr_t*, void*))                       \
   X(Type_free, int(Handle*))                                                                          \
   X(Op_commutative, int(Handle, int*))                                                                \
+  X(Iprobe, int(int, int, Handle, int*, void*))                                                       \
   X(Query_thread, int(int*))
 
 struct MpiFunctions {

@@ -91,7 +91,7 @@ void install_error_handler() {
 int raise_mismatch(Handle communicator, const Verdict& verdict, const std::string& text) {
   if (Process::self().settings().on_error == OnError::Abort || ends_the_job(communicator)) {
     flush_stdio();
-    end_together(Process::self().board(), ACCEL_EXIT_MISMATCH);
+    end_process(Process::self().board(), ACCEL_EXIT_MISMATCH);
   }
   // MPI_MAX_ERROR_STRING is 256 in Open MPI; the whole report has been printed.
   constexpr std::size_t kLongest = 250;
