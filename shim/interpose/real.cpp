@@ -108,12 +108,14 @@ __attribute__((visibility("hidden"))) void* accel_real_dlsym = nullptr;
 
 namespace accel {
 
+void find_real_dlsym() {
+  if (__atomic_load_n(&accel_real_dlsym, __ATOMIC_ACQUIRE) != nullptr) return;
+  __atomic_store_n(&accel_real_dlsym, reinterpret_cast<void*>(find_dlsym()), __ATOMIC_RELEASE);
+}
+
 void* real_dlsym(void* handle, const char* name) {
+  find_real_dlsym();
   void* function = __atomic_load_n(&accel_real_dlsym, __ATOMIC_ACQUIRE);
-  if (function == nullptr) {
-    function = reinterpret_cast<void*>(find_dlsym());
-    __atomic_store_n(&accel_real_dlsym, function, __ATOMIC_RELEASE);
-  }
   return function != nullptr ? reinterpret_cast<Dlsym>(function)(handle, name) : nullptr;
 }
 

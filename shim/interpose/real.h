@@ -7,6 +7,9 @@ namespace accel {
 /// libc's own dlsym, found in its ELF tables: before any constructor, without allocation or locks of ours.
 void* real_dlsym(void* handle, const char* name);
 
+/// Makes sure that it is known, for the assembly stub that jumps to it.
+void find_real_dlsym();
+
 /// Handle of the MPI library in this process, however it came in (linked, dlopened RTLD_LOCAL); nullptr if there is
 /// none. Looks through the loaded objects: not for the hot path.
 void* mpi_library();

@@ -96,13 +96,29 @@ void Process::wait_for_leader(std::int64_t timeout_ns) const {
   end_process(*board_, status);
 }
 
-bool Process::others_go_on() const {
+bool Process::others_live() const {
   Observer observer(*run_);
   for (const ProcessEvidence& process : observer.observe().processes) {
     const bool other = process.world_key == world_key_ && process.pid != getpid();
     if (other && !process.has_left()) return true;
   }
   return false;
+}
+
+/// Until all others of the world leave too, or the leader has a verdict: that it takes a moment to see who waits for
+/// us costs a rank that leaves improperly that moment.
+void Process::linger() {
+  WorldCount* world = board_->world(world_key_);
+  if (world == nullptr) return;
+  world->finalizing.fetch_add(1);
+  const auto others_go_on = [&] { return world->finalizing.load() < world->joined.load(); };
+  const std::int64_t begun = monotonic_ns();
+  for (std::int64_t next_ring = begun; others_go_on() && monotonic_ns() - begun < kLinger; usleep(200)) {
+    if (monotonic_ns() < next_ring) continue;
+    next_ring = monotonic_ns() + kLinger / 10;
+    run_->ring();
+  }
+  if (others_go_on()) wait_for_leader(kLinger / 10);
 }
 
 void Process::leave(int status) {
@@ -112,17 +128,12 @@ void Process::leave(int status) {
   RecorderHeader& header = recorder->header();
   const bool improper = header.phase == Phase::Running || header.phase == Phase::InFinalize;
   if (improper) {
-    if (WorldCount* world = board_->world(world_key_)) world->finalizing.fetch_add(1);
     header.exit_status = status;
     header.phase = Phase::Exiting;
-    const std::int64_t deadline = monotonic_ns() + kLinger;
-    while (monotonic_ns() < deadline && others_go_on()) {
-      wait_for_leader(50'000'000);
-      usleep(5000);
-    }
+    linger();
   }
   stop_agent();
-  if (owns_run_ && !others_go_on() && access((run_->path() + "/verdict.json").c_str(), F_OK) != 0) run_->remove();
+  if (owns_run_ && !others_live() && access((run_->path() + "/verdict.json").c_str(), F_OK) != 0) run_->remove();
 }
 
 void Process::forget_in_child() {

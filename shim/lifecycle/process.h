@@ -42,7 +42,8 @@ class Process {
 
  private:
   static void forget_in_child();
-  bool others_go_on() const;
+  void linger();
+  bool others_live() const;
 
   Settings settings_;
   std::optional<RunDirectory> run_;

@@ -16,10 +16,8 @@ extern "C" __attribute__((visibility("hidden"), used)) void* accel_dlsym_filter(
                                                                               const void* caller) {
   using namespace accel;
   const bool maybe_ours = name != nullptr && ((name[0] == 'M' && name[1] == 'P') || (name[0] == 'P' && name[1] == 'M'));
-  if (!maybe_ours || handle == RTLD_DEFAULT || handle == RTLD_NEXT) {
-    real_dlsym(RTLD_DEFAULT, "");  // only so that the stub has where to jump to
-    return nullptr;
-  }
+  find_real_dlsym();  // the stub jumps there whenever this returns nullptr
+  if (!maybe_ours || handle == RTLD_DEFAULT || handle == RTLD_NEXT) return nullptr;
   void* wrapper = find_wrapper(name);
   if (wrapper == nullptr || lies_in_mpi_library(caller)) return nullptr;
   // The handle must really offer it: programs probe with dlsym what a library can do.
