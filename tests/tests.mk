@@ -22,6 +22,12 @@ $(BUILD)/programs/$(1)/%: tests/programs/%.f90
 $(BUILD)/programs/$(1)/plugin.so: tests/programs/plugin/plugin.c
 	@mkdir -p $$(@D)
 	$$(call run,MPICC,mpicc.$(1) -g -shared -fPIC -o $$@ $$<)
+$(BUILD)/bench/$(1)/%.so: tests/bench/%.c
+	@mkdir -p $$(@D)
+	$$(call run,MPICC,mpicc.$(1) -O2 -shared -fPIC -o $$@ $$<)
+$(BUILD)/bench/$(1)/%: tests/bench/%.c
+	@mkdir -p $$(@D)
+	$$(call run,MPICC,mpicc.$(1) -O2 -o $$@ $$<)
 $(BUILD)/examples/$(1)/%: examples/%.c
 	@mkdir -p $$(@D)
 	$$(call run,MPICC,mpicc.$(1) -g -O2 -Wall -Wextra -Iinclude -o $$@ $$<)
@@ -68,12 +74,6 @@ bench: ## Cost of a call and latency with and without the library, as ratios
 $(BUILD)/bench/record: $(BUILD)/tests/bench/record.o $(CORE)
 	@mkdir -p $(@D)
 	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -lbenchmark -ldl -pthread)
-$(BUILD)/bench/openmpi/%.so $(BUILD)/bench/mpich/%.so: tests/bench/%.c
-	@mkdir -p $(@D)
-	$(call run,MPICC,mpicc.$(notdir $(@D)) -O2 -shared -fPIC -o $@ $<)
-$(BUILD)/bench/openmpi/% $(BUILD)/bench/mpich/%: tests/bench/%.c
-	@mkdir -p $(@D)
-	$(call run,MPICC,mpicc.$(notdir $(@D)) -O2 -o $@ $<)
 
 FUZZ_SECONDS ?= 60
 fuzz: ## Fuzz the reader of foreign recorder files (FUZZ_SECONDS=60)

@@ -8,10 +8,16 @@
 #include "interpose/real.h"
 
 namespace accel {
-namespace {
 
+namespace detail {
 Abi description;
 MpiFunctions functions;
+}  // namespace detail
+
+namespace {
+
+using detail::description;
+using detail::functions;
 
 bool resolve(MpiFunctions& table) {
   void* library = mpi_library();
@@ -94,8 +100,5 @@ const Abi* detect_abi() {
   std::call_once(once, [] { known = detect(); });
   return known ? &description : nullptr;
 }
-
-const Abi& abi() { return description; }
-const MpiFunctions& mpi() { return functions; }
 
 }  // namespace accel

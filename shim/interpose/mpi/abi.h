@@ -68,10 +68,15 @@ struct MpiFunctions {
 #undef X
 };
 
+namespace detail {
+extern Abi description;
+extern MpiFunctions functions;
+}  // namespace detail
+
 /// The loaded MPI's description; nullptr if it is of no known family. Fixed after the first call that succeeds.
 const Abi* detect_abi();
-const Abi& abi();
-const MpiFunctions& mpi();
+inline const Abi& abi() { return detail::description; }
+inline const MpiFunctions& mpi() { return detail::functions; }
 
 /// Address of one of Open MPI's predefined objects, which are its handles: an executable may have its own copy
 /// (copy relocation), so the global scope is asked before the library. 0 if there is none.

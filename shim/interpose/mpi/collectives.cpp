@@ -5,7 +5,7 @@
 
 namespace accel {
 
-std::atomic<Recorder*> recording{nullptr};
+std::atomic<Session*> session{nullptr};
 
 }  // namespace accel
 

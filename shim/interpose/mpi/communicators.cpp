@@ -8,10 +8,15 @@
 #include "interpose/mpi/handle_map.h"
 
 namespace accel {
+
+namespace detail {
+HandleMap<4096> slots;
+CommunicatorInfo communicators[kMaxCommunicators];
+}  // namespace detail
+
 namespace {
 
-HandleMap<4096> slots;
-CommunicatorInfo infos[kMaxCommunicators];  // by slot of the recorder file
+using detail::slots;
 
 void add(Recorder& recorder, Handle handle, const CommunicatorInfo& communicator, std::uint32_t flags) {
   CommunicatorRecord record{};
@@ -21,7 +26,7 @@ void add(Recorder& recorder, Handle handle, const CommunicatorInfo& communicator
   record.flags = flags | (communicator.inter ? kCommunicatorInter : 0);
   const int slot = recorder.add_communicator(record);
   if (slot < 0) return;
-  CommunicatorInfo& info = infos[slot];
+  CommunicatorInfo& info = detail::communicators[slot];
   info = communicator;
   info.slot = slot;
   if (!slots.set(handle, slot)) recorder.free_communicator(slot);
@@ -54,11 +59,6 @@ void load_communicators(Recorder& recorder, std::uint64_t world_key, int world_r
   add(recorder, abi().comm_world, {-1, world_rank, world_size, false, world_key}, kCommunicatorWorld);
   const std::uint64_t self_key = mix(world_key, 0x73656c66u + static_cast<std::uint64_t>(world_rank)) | 1;
   add(recorder, abi().comm_self, {-1, 0, 1, false, self_key}, 0);
-}
-
-const CommunicatorInfo* communicator(Handle handle) {
-  const int slot = slots.find(handle);
-  return slot >= 0 ? &infos[slot] : nullptr;
 }
 
 void adopt_communicator(Recorder& recorder, const CommunicatorInfo& parent, std::uint64_t sequence, std::int64_t salt,

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "interpose/mpi/abi.h"
+#include "interpose/mpi/handle_map.h"
 #include "record/recorder.h"
 
 namespace accel {
@@ -22,8 +23,16 @@ struct CommunicatorInfo {
 /// MPI_COMM_WORLD and MPI_COMM_SELF. Once, after MPI_Init.
 void load_communicators(Recorder& recorder, std::uint64_t world_key, int world_rank, int world_size);
 
+namespace detail {
+extern HandleMap<4096> slots;  // handle to slot of the recorder file
+extern CommunicatorInfo communicators[kMaxCommunicators];
+}  // namespace detail
+
 /// nullptr: made by a function that we do not follow; calls on it are not judged.
-const CommunicatorInfo* communicator(Handle handle);
+inline const CommunicatorInfo* communicator(Handle handle) {
+  const int slot = detail::slots.find(handle);
+  return slot >= 0 ? &detail::communicators[slot] : nullptr;
+}
 
 /// A communicator made by call `sequence` on `parent` (0: by a call that not all of its members made).
 /// `salt`: what else all members of the new one know, a tag for example.

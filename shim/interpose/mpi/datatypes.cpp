@@ -13,14 +13,22 @@
 #include "lifecycle/process.h"
 
 namespace accel {
-namespace {
 
-constexpr std::size_t kPredefined = std::size(kDatatypes);
+namespace detail {
 constexpr std::size_t kInfos = 2048;
-
 HandleMap<4096> types;
 HandleMap<64> ops;
 DatatypeInfo infos[kInfos];
+}  // namespace detail
+
+namespace {
+
+using detail::kInfos;
+constexpr std::size_t kPredefined = std::size(kDatatypes);
+
+using detail::infos;
+using detail::ops;
+using detail::types;
 const DatatypeInfo unknown;
 
 /// Places in `infos` that no derived type uses.
@@ -173,10 +181,7 @@ void load_datatypes() {
   }
 }
 
-const DatatypeInfo& datatype(Handle raw) {
-  const Handle handle = abi().normalize(raw);
-  const int known = types.find(handle);
-  if (known >= 0) return infos[known];
+const DatatypeInfo& detail::add_datatype(Handle handle) {
   const auto signature = signature_of(handle, 0);
   const std::size_t index = free_infos.take();
   if (index >= kInfos) return unknown;  // so many derived types: the communicators they are used on stay unjudged
@@ -197,10 +202,7 @@ void forget_datatype(Handle handle) {
   free_infos.give_back(static_cast<std::size_t>(known));
 }
 
-ReduceOpId reduce_op(Handle raw) {
-  const Handle handle = abi().normalize(raw);
-  const int known = ops.find(handle);
-  if (known >= 0) return static_cast<ReduceOpId>(known);
+ReduceOpId detail::user_op(Handle handle) {
   int commutative = 0;
   mpi().Op_commutative(handle, &commutative);
   return commutative != 0 ? kUserOpCommutative : kUserOp;

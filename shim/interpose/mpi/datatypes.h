@@ -3,6 +3,7 @@
 #include "signature/datatype.h"
 
 #include "interpose/mpi/abi.h"
+#include "interpose/mpi/handle_map.h"
 
 namespace accel {
 
@@ -15,13 +16,29 @@ struct DatatypeInfo {
 /// Fills the table of predefined types. Once, after detect_abi().
 void load_datatypes();
 
+namespace detail {
+extern HandleMap<4096> types;  // handle to place in infos
+extern HandleMap<64> ops;      // predefined ones, to their number
+extern DatatypeInfo infos[];
+const DatatypeInfo& add_datatype(Handle handle);
+ReduceOpId user_op(Handle handle);
+}  // namespace detail
+
 /// Looked up in a table; a derived type's signature is computed at its first use.
-const DatatypeInfo& datatype(Handle handle);
+inline const DatatypeInfo& datatype(Handle raw) {
+  const Handle handle = abi().normalize(raw);
+  const int known = detail::types.find(handle);
+  return known >= 0 ? detail::infos[known] : detail::add_datatype(handle);
+}
 
 /// A derived type is going away: its handle may come back as another type.
 void forget_datatype(Handle handle);
 
 /// Number of a reduction op in a record.
-ReduceOpId reduce_op(Handle handle);
+inline ReduceOpId reduce_op(Handle raw) {
+  const Handle handle = abi().normalize(raw);
+  const int known = detail::ops.find(handle);
+  return known >= 0 ? static_cast<ReduceOpId>(known) : detail::user_op(handle);
+}
 
 }  // namespace accel

@@ -43,8 +43,8 @@ void wait_for_all() {
 /// Runs last of all callbacks in MPI_Finalize, since attributes of MPI_COMM_SELF are deleted in reverse order and
 /// ours was the first: from here on the application communicates no more (HDF5 and PETSc do so in theirs).
 int on_self_deleted(Handle, int, void*, void*) {
-  Recorder* recorder = recording.load();
-  if (recorder == nullptr) return 0;
+  if (session.load() == nullptr) return 0;
+  Recorder* recorder = session.load()->recorder;
   const CommunicatorInfo* world = communicator(abi().comm_world);
   if (world != nullptr) {
     Recorder::Draft draft;
@@ -57,7 +57,7 @@ int on_self_deleted(Handle, int, void*, void*) {
   // A mismatch that nobody else notices (another op, another datatype) must be told before the job is gone.
   if (abi().family == Abi::Family::OpenMpi) wait_for_all();
   Process::self().wait_for_leader(kLastLook);
-  recording.store(nullptr);
+  session.store(nullptr);
   return 0;
 }
 
@@ -89,6 +89,8 @@ void after_init(std::int32_t threads_before) {
   RecorderHeader& header = recorder->header();
   std::strncpy(header.library, known->library_version.c_str(), sizeof header.library - 1);
   mpi().Query_thread(&header.thread_level);
+  constexpr int kThreadMultiple = 3;
+  if (header.thread_level < kThreadMultiple) recorder->expect_one_call_at_a_time();
   // All threads that are there now besides the application's, and our agent to come.
   header.library_threads = count_threads() - threads_before + 1;
   load_datatypes();
@@ -97,7 +99,9 @@ void after_init(std::int32_t threads_before) {
   watch_finalize();
   process.join(rank, size);
   log().say(LogLevel::Info, std::string("observing MPI calls: ") + known->library_version);
-  recording.store(recorder, std::memory_order_release);
+  static Session now;
+  now = {recorder, &process.sites(), process.settings().check == Check::Sync};
+  session.store(&now, std::memory_order_release);
 }
 
 template <class Initialize>
@@ -114,9 +118,8 @@ int initialize(Initialize&& really) {
 template <class Finalize>
 int finalize(Finalize&& really) {
   // No nesting guard: what callbacks of the application call in there are calls of the application.
-  Recorder* recorder = recording.load();
-  if (recorder == nullptr || thread_state.nested != 0) return really();
-  recorder->header().phase = Phase::InFinalize;
+  if (session.load() == nullptr || thread_state.nested != 0) return really();
+  session.load()->recorder->header().phase = Phase::InFinalize;
   const int result = really();
   if (thread_state.record != nullptr) __atomic_store_n(&thread_state.record->current, 0, __ATOMIC_RELEASE);
   return result;
@@ -124,7 +127,8 @@ int finalize(Finalize&& really) {
 
 template <class Abort>
 int abort_job(int code, Abort&& really) {
-  if (Recorder* recorder = recording.load()) {
+  if (const Session* now = session.load()) {
+    Recorder* recorder = now->recorder;
     // What the leader has to say comes first: the program may abort because of what a mismatch did to its data.
     Process::self().wait_for_leader(kLastLook);
     recorder->header().abort_code = code;
@@ -167,7 +171,7 @@ using namespace accel;
     static constinit Real real(#prefix "Type_free");                                           \
     auto* next = real.get<int(void*)>();                                                       \
     if (next == nullptr) return lacks(real.symbol());                                          \
-    if (recording.load() != nullptr) forget_datatype(abi().load(type));                        \
+    if (session.load() != nullptr) forget_datatype(abi().load(type));                        \
     return next(type);                                                                         \
   }
 

@@ -33,19 +33,26 @@ inline ThreadRecord* thread_record(Recorder& recorder) {
   return thread_state.record;
 }
 
-/// Whether calls are recorded at all: between MPI_Init and MPI_Finalize, of an MPI that we know. Null otherwise.
-extern std::atomic<Recorder*> recording;
+/// What a wrapper needs at hand.
+struct Session {
+  Recorder* recorder = nullptr;
+  CallSites* sites = nullptr;
+  bool sync = false;
+};
+/// Between MPI_Init and MPI_Finalize of an MPI that we know; null otherwise: then calls are passed through.
+extern std::atomic<Session*> session;
 
 template <Function function, Flow flow, bool numbered, class... Roles>
 int intercept(Real& real, const void* caller, const void* frame, Roles... arguments) {
   auto* const next = real.get<int(Roles...)>();
   if (next == nullptr) [[unlikely]] return lacks(real.symbol());
-  Recorder* const recorder = recording.load(std::memory_order_relaxed);
-  if (recorder == nullptr || thread_state.nested != 0) return next(arguments...);
+  const Session* const now = session.load(std::memory_order_acquire);
+  if (now == nullptr || thread_state.nested != 0) return next(arguments...);
 
   NestingGuard guard;
-  const std::uint16_t site = Process::self().sites().find(caller, frame);
-  if (Process::self().sites().is_internal(site)) return next(arguments...);
+  Recorder* const recorder = now->recorder;
+  const std::uint16_t site = now->sites->find(caller, frame);
+  if (now->sites->is_internal(site)) return next(arguments...);
   Call call;
   (arguments.describe(call), ...);
   constexpr bool kFrees = role::has<role::FreedComm, Roles...>;
@@ -53,7 +60,9 @@ int intercept(Real& real, const void* caller, const void* frame, Roles... argume
   const Handle handle = abi().normalize(call.communicator);
   const CommunicatorInfo* found = communicator(handle);
   if (found == nullptr) return next(arguments...);
-  const CommunicatorInfo own = *found;
+  // A copy where the communicator does not outlive the call.
+  using Kept = std::conditional_t<kFrees || role::has<role::NewComm, Roles...>, const CommunicatorInfo, const CommunicatorInfo&>;
+  Kept own = *found;
 
   Recorder::Draft draft;
   draft.function = function;
@@ -69,7 +78,7 @@ int intercept(Real& real, const void* caller, const void* frame, Roles... argume
     draft.datatype = comparison.datatype;
     draft.op = comparison.op;
     ticket = recorder->begin_numbered(draft, comparison.agreement, thread_record(*recorder));
-    if (Process::self().settings().check == Check::Sync) [[unlikely]] {
+    if (now->sync) [[unlikely]] {
       if (const int error = verify_before(own, ticket.record->sequence, handle)) {
         Recorder::end(ticket);
         return error;

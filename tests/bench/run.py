@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""run.py BUILD: ratios with and without the library, in pairs within one run, as medians."""
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+build = os.path.abspath(sys.argv[1])
+rounds = int(os.environ.get("BENCH_ROUNDS", "9"))
+os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1")
+library = build + "/libaccel.so"
+launchers = {
+    "openmpi": (["mpirun.openmpi", "--bind-to", "core", "-n", "2"], lambda n, v: ["-x", f"{n}={v}"]),
+    "mpich": (["mpiexec.mpich", "-bind-to", "core", "-n", "2"], lambda n, v: ["-genv", n, v]),
+}
+
+
+def latency(mpi, variables):
+    command, give = launchers[mpi]
+    command = list(command)
+    for name, value in variables.items():
+        command += give(name, value)
+    command += [f"{build}/bench/{mpi}/latency"]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [float(word) for word in text.split()]
+
+
+def compare(mpi):
+    extra = f"{build}/bench/{mpi}/extra_allreduce.so"
+    variants = {
+        "libaccel": {"LD_PRELOAD": library},
+        "extra Allreduce": {"LD_PRELOAD": extra},
+        "extra Iallreduce": {"LD_PRELOAD": extra, "EXTRA_NONBLOCKING": "1"},
+    }
+    ratios = {name: ([], []) for name in variants}
+    own, memory, base = [], [], []
+    for _ in range(rounds):
+        plain = latency(mpi, {})
+        base.append(plain)
+        for name, variables in variants.items():
+            with_it = latency(mpi, variables)
+            ratios[name][0].append(with_it[1] / plain[1])
+            ratios[name][1].append(with_it[2] / plain[2])
+            if name == "libaccel":
+                own.append(with_it[0] - plain[0])
+                memory.append(with_it[3] - plain[3])
+    middle = lambda index: statistics.median(one[index] for one in base)
+    print(f"{mpi}: without a tool 8 B {middle(1):.0f} ns, 64 KiB {middle(2) / 1000:.1f} us a call")
+    for name, (small, large) in ratios.items():
+        print(f"  {name:17} 8 B x{statistics.median(small):.2f}   64 KiB x{statistics.median(large):.3f}")
+    print(f"  libaccel's own work: {statistics.median(own):.0f} ns a call (on MPI_COMM_SELF), "
+          f"{statistics.median(memory) / 1024:.1f} MiB resident a rank")
+
+
+def detection(mpi, fault):
+    """Milliseconds from the last rank's call to the report in the log file."""
+    command, _ = launchers[mpi]
+    worst = []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as place:
+            log = place + "/log"
+            environment = dict(os.environ, ACCEL_LOG_FILE=log, ACCEL_TEST_STAMP=place + "/stamp")
+            subprocess.run([build + "/accelrun", command[0], "-n", "4", f"{build}/programs/{mpi}/faults", fault],
+                           env=environment, capture_output=True)
+            stamps = [float(open(f"{place}/stamp.{rank}").read()) for rank in range(4)]
+            worst.append((os.stat(log).st_mtime_ns - max(stamps)) / 1e6)
+    print(f"  {mpi:8} {fault:9} median {statistics.median(worst):4.0f} ms, worst of {rounds} {max(worst):4.0f} ms")
+
+
+def start_up():
+    """Added to a program that knows nothing of MPI."""
+    import time
+    times = {"": [], library: []}
+    for _ in range(200):
+        for preload in times:
+            begin = time.monotonic()
+            subprocess.run(["/bin/true"], env=dict(os.environ, LD_PRELOAD=preload))
+            times[preload].append(time.monotonic() - begin)
+    plain, with_it = (statistics.median(times[one]) * 1000 for one in ("", library))
+    print(f"/bin/true: {plain:.2f} ms without, {with_it:.2f} ms with the library, x{with_it / plain:.2f}")
+
+
+subprocess.run([build + "/bench/record", "--benchmark_format=console"], check=True)
+for name in launchers:
+    compare(name)
+print("from the last rank's call to the report, 4 ranks:")
+for name in launchers:
+    for kind in ("op", "kind", "cycle", "finalize"):
+        detection(name, kind)
+start_up()
