@@ -116,7 +116,7 @@ Party make_party(const Evidence& evidence, std::size_t process, const std::optio
   if (record && who.history) {
     party.datatype = who.history->datatype(record->datatype);
     party.site = who.history->site(*record);
-    party.inside = record->duration == 0;
+    party.inside = record->returned == 0;
     if (const auto vectors = who.history->vectors(*record)) party.counts = significant_counts(*record, *vectors);
   }
   return party;

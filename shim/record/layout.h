@@ -29,7 +29,7 @@ struct alignas(64) CallRecord {
   std::uint64_t started;       ///< ticks
   std::int64_t count;          ///< elements; for a vector collective where its PeerBlocks lie, see Vectors
   std::int32_t root;           ///< root, or the peer of a point-to-point call; communicator rank
-  std::uint32_t duration;      ///< ticks / 16, at least 1; 0: has not returned
+  std::uint32_t returned;      ///< 1 when the call has returned
   DatatypeId datatype;
   ReduceOpId op;
   std::uint16_t site;          ///< index into RecorderFile::sites

@@ -134,7 +134,7 @@ bool RecordReader::read(ProcessEvidence& process) const {
   for (const BlockedCall& call : before) {
     for (const BlockedCall& again : after) {
       const bool same = call.tid == again.tid && call.record.stamp == again.record.stamp &&
-                        call.record.started == again.record.started && call.record.duration == 0;
+                        call.record.started == again.record.started && call.record.returned == 0;
       if (same) process.blocked.push_back(again);
     }
   }

@@ -170,7 +170,7 @@ std::vector<std::vector<Frame>> stacks_of(const Verdict& verdict, const Evidence
         if (main_thread) pcs.assign(stack.pcs, stack.pcs + stack.depth);
       }
     }
-    result.push_back(pcs.empty() ? std::vector<Frame>{} : user_frames(symbolize(reader.maps(), pcs)));
+    result.push_back(pcs.empty() ? std::vector<Frame>{} : user_frames(reader.maps(), pcs));
   }
   return result;
 }

@@ -2,28 +2,36 @@
 
 #include <cxxabi.h>
 #include <dlfcn.h>
+#include <elf.h>
 #include <elfutils/libdwfl.h>
+#include <fcntl.h>
+#include <link.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <map>
 #include <memory>
 #include <sstream>
 
 #include <dwarf.h>
 #include <fmt/format.h>
 
+#include "record/file_descriptor.h"
+
 namespace accel {
 namespace {
 
 /// libdw by dlopen: a NEEDED entry of ours that a machine lacks would keep the user's job from starting.
 struct Libdw {
-#define ACCEL_LIBDW(X)                                                                                              \
-  X(dwfl_begin) X(dwfl_end) X(dwfl_linux_proc_maps_report) X(dwfl_report_end) X(dwfl_addrmodule)                     \
-  X(dwfl_module_addrinfo) X(dwfl_module_getsrc) X(dwfl_lineinfo) X(dwfl_module_addrdie) X(dwarf_getscopes)          \
-  X(dwarf_getscopes_die) X(dwarf_tag) X(dwarf_diename) X(dwarf_attr_integrate) X(dwarf_formstring)                  \
-  X(dwarf_formudata) X(dwarf_attr) X(dwarf_getsrcfiles) X(dwarf_filesrc) X(dwarf_diecu)                             \
-  X(dwfl_linux_proc_find_elf) X(dwfl_standard_find_debuginfo)
+#define ACCEL_LIBDW(X)                                                                                      \
+  X(dwfl_begin) X(dwfl_end) X(dwfl_report_begin) X(dwfl_report_elf) X(dwfl_report_end)                       \
+  X(dwfl_module_addrinfo) X(dwfl_module_getsrc) X(dwfl_lineinfo) X(dwfl_module_addrdie) X(dwarf_getscopes)  \
+  X(dwarf_getscopes_die) X(dwarf_tag) X(dwarf_diename) X(dwarf_attr_integrate) X(dwarf_formstring)          \
+  X(dwarf_formudata) X(dwarf_attr) X(dwarf_getsrcfiles) X(dwarf_filesrc) X(dwarf_diecu)                     \
+  X(dwfl_build_id_find_elf) X(dwfl_standard_find_debuginfo)
 #define X(name) decltype(&::name) name = nullptr;
   ACCEL_LIBDW(X)
 #undef X
@@ -65,70 +73,81 @@ std::vector<Mapping> parse_maps(const std::string& maps) {
   std::vector<Mapping> result;
   std::istringstream lines(maps);
   for (std::string line; std::getline(lines, line);) {
-    Mapping mapping;
     unsigned long begin = 0, end = 0, offset = 0;
-    if (std::sscanf(line.c_str(), "%lx-%lx %*s %lx", &begin, &end, &offset) != 3) continue;
     const auto slash = line.find('/');
-    if (slash == std::string::npos) continue;
-    mapping = {begin, end, offset, line.substr(slash)};
-    result.push_back(mapping);
+    if (slash == std::string::npos || std::sscanf(line.c_str(), "%lx-%lx %*s %lx", &begin, &end, &offset) != 3) continue;
+    result.push_back({begin, end, offset, line.substr(slash)});
   }
   return result;
 }
 
-/// One process's modules, opened for symbol look-ups.
-class Modules {
+/// One executable or library. Kept for the next rank: all ranks run the same ones.
+class Module {
  public:
-  explicit Modules(const std::string& maps) : mappings_(parse_maps(maps)) {
+  explicit Module(const std::string& path) {
+    read_segments(path);
     const Libdw& dw = Libdw::get();
-    if (!dw.loaded || maps.empty()) return;
-    callbacks_.find_elf = dw.dwfl_linux_proc_find_elf;
+    if (!dw.loaded) return;
+    callbacks_.find_elf = dw.dwfl_build_id_find_elf;
     callbacks_.find_debuginfo = dw.dwfl_standard_find_debuginfo;
     dwfl_ = dw.dwfl_begin(&callbacks_);
-    std::string text = maps;
-    FILE* file = fmemopen(text.data(), text.size(), "r");
-    if (dwfl_ == nullptr || file == nullptr) return;
-    dw.dwfl_linux_proc_maps_report(dwfl_, file);
-    std::fclose(file);
+    if (dwfl_ == nullptr) return;
+    dw.dwfl_report_begin(dwfl_);
+    module_ = dw.dwfl_report_elf(dwfl_, path.c_str(), path.c_str(), -1, 0, true);
     dw.dwfl_report_end(dwfl_, nullptr, nullptr);
   }
-  Modules(const Modules&) = delete;
-  Modules& operator=(const Modules&) = delete;
-  ~Modules() {
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+  ~Module() {
     if (dwfl_ != nullptr) Libdw::get().dwfl_end(dwfl_);
   }
 
-  void add_frames(std::uint64_t pc, std::vector<Frame>& frames) const {
-    Frame frame;
-    for (const Mapping& mapping : mappings_) {
-      if (pc < mapping.begin || pc >= mapping.end) continue;
-      frame.module = mapping.path;
-      frame.offset = pc - mapping.begin + mapping.offset;
-    }
+  /// The frames of the call that returns to `frame.offset` in the file.
+  void add_frames(Frame frame, std::vector<Frame>& frames) const {
     const Libdw& dw = Libdw::get();
     // The address is where the call returns to: the call itself stands before it.
-    const std::uint64_t call = pc - 1;
-    Dwfl_Module* module = dwfl_ != nullptr ? dw.dwfl_addrmodule(dwfl_, call) : nullptr;
-    if (module == nullptr) {
+    const std::uint64_t call = address_of(frame.offset) - 1;
+    if (module_ == nullptr) {
       frames.push_back(frame);
       return;
     }
     GElf_Off offset = 0;
     GElf_Sym symbol;
-    frame.function = demangle(dw.dwfl_module_addrinfo(module, call, &offset, &symbol, nullptr, nullptr, nullptr));
-    if (Dwfl_Line* line = dw.dwfl_module_getsrc(module, call)) {
+    frame.function = demangle(dw.dwfl_module_addrinfo(module_, call, &offset, &symbol, nullptr, nullptr, nullptr));
+    if (Dwfl_Line* line = dw.dwfl_module_getsrc(module_, call)) {
       const char* file = dw.dwfl_lineinfo(line, nullptr, &frame.line, nullptr, nullptr, nullptr);
       if (file != nullptr) frame.file = file;
     }
-    add_inlined(module, call, frame, frames);
+    add_inlined(call, frame, frames);
   }
 
  private:
+  /// The file's loaded parts: from offset to virtual address.
+  void read_segments(const std::string& path) {
+    const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    ElfW(Ehdr) header;
+    if (!file || pread(file.get(), &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header)) return;
+    if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_phentsize != sizeof(ElfW(Phdr))) return;
+    segments_.resize(header.e_phnum);
+    const auto bytes = static_cast<ssize_t>(segments_.size() * sizeof(ElfW(Phdr)));
+    if (pread(file.get(), segments_.data(), static_cast<std::size_t>(bytes), static_cast<off_t>(header.e_phoff)) != bytes) {
+      segments_.clear();
+    }
+  }
+
+  std::uint64_t address_of(std::uint64_t offset) const {
+    for (const ElfW(Phdr)& segment : segments_) {
+      const bool inside = segment.p_type == PT_LOAD && offset >= segment.p_offset && offset - segment.p_offset < segment.p_filesz;
+      if (inside) return offset - segment.p_offset + segment.p_vaddr;
+    }
+    return offset;
+  }
+
   /// Functions inlined at the address, innermost first, then the function they were inlined into.
-  static void add_inlined(Dwfl_Module* module, std::uint64_t call, Frame frame, std::vector<Frame>& frames) {
+  void add_inlined(std::uint64_t call, Frame frame, std::vector<Frame>& frames) const {
     const Libdw& dw = Libdw::get();
     Dwarf_Addr bias = 0;
-    Dwarf_Die* unit = dw.dwfl_module_addrdie(module, call, &bias);
+    Dwarf_Die* unit = dw.dwfl_module_addrdie(module_, call, &bias);
     Dwarf_Die* scopes = nullptr;
     int count = unit != nullptr ? dw.dwarf_getscopes(unit, call - bias, &scopes) : 0;
     if (count > 0) {
@@ -139,40 +158,57 @@ class Modules {
       count = dw.dwarf_getscopes_die(&innermost, &scopes);
     }
     for (int i = 0; i < count; ++i) {
-      const int tag = dw.dwarf_tag(&scopes[i]);
-      if (tag != DW_TAG_inlined_subroutine) continue;
+      if (dw.dwarf_tag(&scopes[i]) != DW_TAG_inlined_subroutine) continue;
       Frame inlined = frame;
-      Dwarf_Attribute attribute;
-      const char* linkage = nullptr;
-      if (Dwarf_Attribute* found = dw.dwarf_attr_integrate(&scopes[i], DW_AT_linkage_name, &attribute)) {
-        linkage = dw.dwarf_formstring(found);
-      }
-      inlined.function = linkage != nullptr ? demangle(linkage) : demangle(dw.dwarf_diename(&scopes[i]));
+      inlined.function = name_of_inlined(&scopes[i]);
       frames.push_back(inlined);
-      // Where it was called from is the next frame's place.
-      Dwarf_Word line = 0;
-      Dwarf_Word file_index = 0;
-      if (Dwarf_Attribute* found = dw.dwarf_attr(&scopes[i], DW_AT_call_line, &attribute)) {
-        if (dw.dwarf_formudata(found, &line) == 0) frame.line = static_cast<int>(line);
-      }
-      if (Dwarf_Attribute* found = dw.dwarf_attr(&scopes[i], DW_AT_call_file, &attribute)) {
-        Dwarf_Die cu;
-        Dwarf_Files* files = nullptr;
-        std::size_t files_count = 0;
-        if (dw.dwarf_formudata(found, &file_index) == 0 && dw.dwarf_diecu(&scopes[i], &cu, nullptr, nullptr) != nullptr &&
-            dw.dwarf_getsrcfiles(&cu, &files, &files_count) == 0 && file_index < files_count) {
-          if (const char* file = dw.dwarf_filesrc(files, file_index, nullptr, nullptr)) frame.file = file;
-        }
-      }
+      find_caller(&scopes[i], frame);
     }
     std::free(scopes);
     frames.push_back(frame);
   }
 
-  std::vector<Mapping> mappings_;
+  static std::string name_of_inlined(Dwarf_Die* die) {
+    const Libdw& dw = Libdw::get();
+    Dwarf_Attribute attribute;
+    Dwarf_Attribute* linkage = dw.dwarf_attr_integrate(die, DW_AT_linkage_name, &attribute);
+    return demangle(linkage != nullptr ? dw.dwarf_formstring(linkage) : dw.dwarf_diename(die));
+  }
+
+  /// Where an inlined function was called from is the next frame's place.
+  static void find_caller(Dwarf_Die* die, Frame& frame) {
+    const Libdw& dw = Libdw::get();
+    const auto number = [&](unsigned name) {
+      Dwarf_Attribute attribute;
+      Dwarf_Word value = 0;
+      Dwarf_Attribute* found = dw.dwarf_attr(die, name, &attribute);
+      return found != nullptr && dw.dwarf_formudata(found, &value) == 0 ? value : 0;
+    };
+    if (const Dwarf_Word line = number(DW_AT_call_line)) frame.line = static_cast<int>(line);
+    Dwarf_Die unit;
+    Dwarf_Files* files = nullptr;
+    std::size_t count = 0;
+    const Dwarf_Word index = number(DW_AT_call_file);
+    if (index == 0 || dw.dwarf_diecu(die, &unit, nullptr, nullptr) == nullptr ||
+        dw.dwarf_getsrcfiles(&unit, &files, &count) != 0 || index >= count) {
+      return;
+    }
+    if (const char* file = dw.dwarf_filesrc(files, index, nullptr, nullptr)) frame.file = file;
+  }
+
+  std::vector<ElfW(Phdr)> segments_;
   Dwfl_Callbacks callbacks_{};
   Dwfl* dwfl_ = nullptr;
+  Dwfl_Module* module_ = nullptr;
 };
+
+const Module& module_for(const std::string& path) {
+  // Never destroyed: used until the process ends.
+  static auto* const modules = new std::map<std::string, std::unique_ptr<Module>>;
+  auto& module = (*modules)[path];
+  if (!module) module = std::make_unique<Module>(path);
+  return *module;
+}
 
 std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
@@ -186,18 +222,26 @@ bool is_library_inside(const Frame& frame) {
 
 }  // namespace
 
-std::vector<Frame> symbolize(const std::string& maps, const std::vector<std::uint64_t>& pcs) {
+std::vector<Frame> user_frames(const std::string& maps, const std::vector<std::uint64_t>& pcs) {
+  const std::vector<Mapping> mappings = parse_maps(maps);
   std::vector<Frame> frames;
-  const Modules modules(maps);
-  for (const std::uint64_t pc : pcs) modules.add_frames(pc, frames);
-  return frames;
-}
-
-std::vector<Frame> user_frames(std::vector<Frame> frames) {
-  const auto first = std::find_if(frames.begin(), frames.end(), [](const Frame& f) { return !is_library_inside(f); });
-  if (first != frames.end()) frames.erase(frames.begin(), first);
-  const auto main = std::find_if(frames.begin(), frames.end(), [](const Frame& f) { return f.function == "main"; });
-  if (main != frames.end()) frames.erase(main + 1, frames.end());
+  bool inside_library = true;
+  for (const std::uint64_t pc : pcs) {
+    Frame frame;
+    for (const Mapping& mapping : mappings) {
+      if (pc < mapping.begin || pc >= mapping.end) continue;
+      frame.module = mapping.path;
+      frame.offset = pc - mapping.begin + mapping.offset;
+    }
+    inside_library = inside_library && is_library_inside(frame);
+    if (inside_library) continue;
+    if (frame.module.empty()) {
+      frames.push_back(frame);
+    } else {
+      module_for(frame.module).add_frames(frame, frames);
+    }
+    if (frames.back().function == "main") break;
+  }
   return frames;
 }
 

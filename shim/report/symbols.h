@@ -15,13 +15,10 @@ struct Frame {
   std::uint64_t offset = 0;  ///< of the address in the module's file image
 };
 
-/// `maps`: lines of /proc/PID/maps that name a file. `pcs`: return addresses, innermost first; the result has the
-/// same order, and several frames for an address where functions were inlined into each other.
-std::vector<Frame> symbolize(const std::string& maps, const std::vector<std::uint64_t>& pcs);
-
-/// What a reader wants to see of a stack: without our own frames, those of the MPI library at the inner end, and
-/// what libc does before main.
-std::vector<Frame> user_frames(std::vector<Frame> frames);
+/// What a reader wants to see of a stack, innermost first: without our own frames and those of the MPI library at the
+/// inner end, and without what libc does before main. Several frames for an address where functions were inlined.
+/// `maps`: lines of /proc/PID/maps that name a file. `pcs`: return addresses, innermost first.
+std::vector<Frame> user_frames(const std::string& maps, const std::vector<std::uint64_t>& pcs);
 
 /// The traceback's lines, outermost first ("most recent call last"), two spaces in front.
 std::string traceback_lines(const std::vector<Frame>& frames);

@@ -131,7 +131,7 @@ class SimulatedJob {
     record.started = ++clock_;
     record.count = arguments.count;
     record.root = arguments.root;
-    record.duration = inside ? 0 : 1;
+    record.returned = inside ? 0 : 1;
     record.datatype = id_of(arguments.type);
     record.op = arguments.op;
     SimulatedRank& history = *ranks[static_cast<std::size_t>(rank)];
