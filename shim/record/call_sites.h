@@ -20,10 +20,10 @@ class CallSites {
 
   /// The site's number in the recorder file, from 1; 0 where the table is full. Lock-free.
   std::uint16_t find(const void* return_address, const void* frame) {
-    const std::uint64_t key =
-        mix(reinterpret_cast<std::uint64_t>(return_address), reinterpret_cast<std::uint64_t>(frame)) | 1;
+    const std::uint64_t key = (reinterpret_cast<std::uint64_t>(return_address) * 0x9e3779b97f4a7c15u +
+                               reinterpret_cast<std::uint64_t>(frame) * 0xd1b54a32d192ed03u) | 1;
     for (std::uint64_t probe = 0; probe < kProbes; ++probe) {
-      const std::uint64_t index = (key + probe) % kMaxSites;
+      const std::uint64_t index = ((key >> 32) + probe) % kMaxSites;
       if (index == 0) continue;
       const std::uint64_t there = __atomic_load_n(&file_->sites[index].key, __ATOMIC_RELAXED);
       if (there == key) return static_cast<std::uint16_t>(index);

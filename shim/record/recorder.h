@@ -39,7 +39,7 @@ class Recorder {
   };
 
   /// Records that a numbered call (a collective) starts and gives it its number on the communicator.
-  Ticket begin_numbered(const Draft& draft, const Agreement& agreement, ThreadRecord* thread) {
+  [[gnu::always_inline]] Ticket begin_numbered(const Draft& draft, const Agreement& agreement, ThreadRecord* thread) {
     CommunicatorRecord& communicator = file_->communicators[draft.communicator % kMaxCommunicators];
     const std::uint64_t sequence = load(communicator.sequence) + 1;
     const std::uint64_t chain = mix(load(communicator.chain), agreement.agreed);
@@ -59,7 +59,7 @@ class Recorder {
   }
 
   /// Records that a call without a number starts (point-to-point).
-  Ticket begin_unnumbered(const Draft& draft, ThreadRecord* thread) {
+  [[gnu::always_inline]] Ticket begin_unnumbered(const Draft& draft, ThreadRecord* thread) {
     const Ticket ticket = write(draft, Ring::Unnumbered, 0, 0, 0, thread);
     if (thread != nullptr) enter(*thread, Ring::Unnumbered, ticket.position);
     return ticket;
@@ -119,7 +119,7 @@ class Recorder {
     __atomic_store_n(&thread.current, 2 * (position + 1) + static_cast<std::uint64_t>(ring), __ATOMIC_RELEASE);
   }
 
-  Ticket write(const Draft& draft, Ring ring, std::uint64_t sequence, std::uint64_t chain, std::uint64_t balance,
+  [[gnu::always_inline]] Ticket write(const Draft& draft, Ring ring, std::uint64_t sequence, std::uint64_t chain, std::uint64_t balance,
                ThreadRecord* thread) {
     const bool numbered = ring == Ring::Collectives;
     const std::size_t capacity = numbered ? kCollectives : kUnnumbered;

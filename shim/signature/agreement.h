@@ -41,11 +41,9 @@ constexpr std::uint64_t pair_word(int from, int to, std::uint64_t block) {
                         static_cast<std::uint32_t>(to));
 }
 
-/// The part of `agreed` that every collective has.
+/// The part of `agreed` that every collective has; not mixed yet.
 constexpr std::uint64_t agreed_start(Function function, std::int32_t root, std::uint16_t op) {
-  return mix(static_cast<std::uint64_t>(function) << 48 | static_cast<std::uint64_t>(op) << 32 |
-                 static_cast<std::uint32_t>(root),
-             0x6163636c);
+  return static_cast<std::uint64_t>(function) << 48 | static_cast<std::uint64_t>(op) << 32 | static_cast<std::uint32_t>(root);
 }
 
 /// For vector collectives. `sends[j]` goes to rank j, `expects[i]` comes from rank i; either may be null.

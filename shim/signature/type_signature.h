@@ -105,9 +105,12 @@ constexpr TypeSignature repeat(const TypeSignature& unit, std::int64_t count) {
 
 /// One word for `count` elements of `type`; 0 exactly for no data at all, whatever its type.
 constexpr std::uint64_t block_hash(const TypeSignature& type, std::int64_t count) {
+  if (type.only != BasicType::None) {  // the usual case, short
+    if (count <= 0) return 0;
+    return mix(static_cast<std::uint64_t>(type.only), type.length * static_cast<std::uint64_t>(count)) | 1;
+  }
   const TypeSignature block = repeat(type, count);
-  if (block.length == 0) return 0;
-  return mix(mix(block.hash, static_cast<std::uint64_t>(block.only)), block.length) | 1;
+  return block.length == 0 ? 0 : mix(block.hash, block.length) | 1;
 }
 
 }  // namespace accel

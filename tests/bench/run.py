@@ -22,8 +22,10 @@ def latency(mpi, variables):
     for name, value in variables.items():
         command += give(name, value)
     command += [f"{build}/bench/{mpi}/latency"]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return [float(word) for word in text.split()]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}: status {done.returncode}\n{done.stdout}{done.stderr}")
+    return [float(word) for word in done.stdout.split()]
 
 
 def compare(mpi):

@@ -106,7 +106,7 @@ void compare_vectors(const Call& call, const CommunicatorInfo& communicator, Rec
 }  // namespace detail
 
 template <Function function, Flow flow, class... Roles>
-Comparison compare(const Call& call, const CommunicatorInfo& communicator, Recorder& recorder) {
+[[gnu::always_inline]] inline Comparison compare(const Call& call, const CommunicatorInfo& communicator, Recorder& recorder) {
   using namespace role;
   constexpr bool kVector = has<SendCounts, Roles...> || has<RecvCounts, Roles...>;
   constexpr bool kTwoSides = has<SendCount, Roles...> && has<RecvCount, Roles...>;
