@@ -6,8 +6,8 @@
 
 namespace accel {
 
-/// All processes that descend from this one, children before their own children. With us as child subreaper, those
-/// whose parent has died are ours too.
+/// All processes that descend from this one, children before their own children. With us as child subreaper,
+/// those whose parent has died are ours too.
 std::vector<pid_t> descendants();
 
 /// SIGKILL to all of them.

@@ -1,5 +1,7 @@
 #include "launcher/engine.h"
 
+#include <accel/accel.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -7,9 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
-
-#include <accel/accel.h>
-#include <fmt/format.h>
 
 #include "launcher/failure.h"
 
@@ -41,12 +40,14 @@ std::string version_of(const std::string& program) {
 void check_hostfile(const std::vector<std::string>& command) {
   for (std::size_t i = 1; i + 1 < command.size(); ++i) {
     const std::string& word = command[i];
-    const bool names_file = word == "-f" || word == "-hostfile" || word == "--hostfile" || word == "-machinefile" ||
-                            word == "--machinefile";
-    if (!word.starts_with("-") && i > 1 && !command[i - 1].starts_with("-")) return;  // the program: its words are its own
+    const bool names_file = word == "-f" || word == "-hostfile" || word == "--hostfile" ||
+                            word == "-machinefile" || word == "--machinefile";
+    if (!word.starts_with("-") && i > 1 && !command[i - 1].starts_with("-"))
+      return;  // the program: its words are its own
     if (names_file && access(command[i + 1].c_str(), R_OK) != 0) {
-      throw Failure(ACCEL_EXIT_USAGE, fmt::format("host file {} (given to {} by {}) cannot be read: check the path",
-                                                  command[i + 1], command[0], word));
+      throw Failure(ACCEL_EXIT_USAGE,
+                    fmt::format("host file {} (given to {} by {}) cannot be read: check the path",
+                                command[i + 1], command[0], word));
     }
   }
 }
@@ -56,7 +57,8 @@ void check_hostfile(const std::vector<std::string>& command) {
 std::string find_program(const std::string& name) {
   const auto judge = [&](const std::string& path) {
     if (access(path.c_str(), X_OK) != 0 || !is_file(path)) {
-      throw Failure(ACCEL_EXIT_NOT_EXECUTABLE, fmt::format("{} is not executable: check its permissions", path));
+      throw Failure(ACCEL_EXIT_NOT_EXECUTABLE,
+                    fmt::format("{} is not executable: check its permissions", path));
     }
     return path;
   };
@@ -68,7 +70,7 @@ std::string find_program(const std::string& name) {
   std::istringstream directories(path != nullptr ? path : "/usr/bin:/bin");
   std::string not_executable;
   for (std::string directory; std::getline(directories, directory, ':');) {
-    const std::string candidate = (directory.empty() ? "." : directory) + "/" + name;
+    std::string candidate = (directory.empty() ? "." : directory) + "/" + name;
     if (!is_file(candidate)) continue;
     if (access(candidate.c_str(), X_OK) == 0) return candidate;
     if (not_executable.empty()) not_executable = candidate;
@@ -102,9 +104,9 @@ std::vector<std::string> command_for(Engine engine, std::vector<std::string> com
     const bool hydra_preload = engine == Engine::Hydra && (command[i] == "-genv" || command[i] == "-env") &&
                                i + 2 < command.size() && command[i + 1] == preload;
     if (openmpi_preload) {
-      all[preload] += ":" + command[++i].substr(preload.size() + 1);
+      all[preload] += fmt::format(":{}", command[++i].substr(preload.size() + 1));
     } else if (hydra_preload) {
-      all[preload] += ":" + command[i + 2];
+      all[preload] += fmt::format(":{}", command[i + 2]);
       i += 2;
     } else {
       kept.push_back(command[i]);
@@ -113,7 +115,7 @@ std::vector<std::string> command_for(Engine engine, std::vector<std::string> com
   std::vector<std::string> result{command[0]};
   for (const auto& [name, value] : all) {
     if (engine == Engine::OpenMpi) {
-      result.insert(result.end(), {"-x", name + "=" + value});
+      result.insert(result.end(), {"-x", fmt::format("{}={}", name, value)});
     } else {
       result.insert(result.end(), {"-genv", name, value});
     }

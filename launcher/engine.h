@@ -18,9 +18,9 @@ std::string find_program(const std::string& name);
 /// By the program's name, and then by what it says to --version: "mpirun" can be anybody's.
 Engine detect_engine(const std::string& program);
 
-/// The command with the variables put where the engine wants them; for Plain they are to be set in its environment,
-/// for the others they must not be (mpirun itself is no rank). An LD_PRELOAD that the command already gives its ranks
-/// is kept, behind ours. Throws Failure 64 for a host file that does not exist.
+/// The command with the variables put where the engine wants them; for Plain they are to be set in its
+/// environment, for the others they must not be (mpirun itself is no rank). An LD_PRELOAD that the command
+/// already gives its ranks is kept, behind ours. Throws Failure 64 for a host file that does not exist.
 std::vector<std::string> command_for(Engine engine, std::vector<std::string> command,
                                      const std::map<std::string, std::string>& variables);
 

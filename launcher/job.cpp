@@ -1,6 +1,8 @@
 #include "launcher/job.h"
 
+#include <accel/accel.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -12,9 +14,6 @@
 #include <cstring>
 #include <optional>
 
-#include <accel/accel.h>
-#include <fmt/format.h>
-
 #include "act/watch.h"
 #include "collect/leader.h"
 #include "launcher/descendants.h"
@@ -25,8 +24,8 @@
 namespace accel {
 namespace {
 
-/// After a verdict, or when asked to end: how long the launcher has to end the job before it is told to, and then
-/// before it is killed.
+/// After a verdict, or when asked to end: how long the launcher has to end the job before it is told to, and
+/// then before it is killed.
 constexpr std::int64_t kGrace = 5'000'000'000;
 
 constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT};
@@ -98,12 +97,14 @@ class Job {
   void start() {
     const std::vector<std::string> words = command_for(request_.engine, request_.command, request_.variables);
     std::vector<char*> arguments;
+    arguments.reserve(words.size() + 1);
     for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
     int failure[2];
     if (pipe2(failure, O_CLOEXEC) != 0) throw Failure(ACCEL_EXIT_CANNOT_START, "no pipe can be made");
     child_ = fork();
-    if (child_ < 0) throw Failure(ACCEL_EXIT_CANNOT_START, fmt::format("cannot fork: {}", std::strerror(errno)));
+    if (child_ < 0)
+      throw Failure(ACCEL_EXIT_CANNOT_START, fmt::format("cannot fork: {}", std::strerror(errno)));
     if (child_ == 0) {
       signals_.restore();
       if (request_.engine == Engine::Plain) {
@@ -180,7 +181,8 @@ class Job {
 }  // namespace
 
 int run_job(const JobRequest& request) {
-  auto run = RunDirectory::open(request.settings.run_base, request.settings.run_id, RunDirectory::Missing::Make);
+  auto run =
+      RunDirectory::open(request.settings.run_base, request.settings.run_id, RunDirectory::Missing::Make);
   if (!run) throw Failure(ACCEL_EXIT_INTERNAL, run.error + "; --run-dir DIR chooses another place");
   return Job(request, std::move(*run)).run();
 }

@@ -19,8 +19,8 @@ struct JobRequest {
   bool keep = false;  ///< the run directory stays
 };
 
-/// Starts the command, leads its run, passes signals on, waits for it and gives the last look back. Returns the exit
-/// status of the contract. Throws Failure if it cannot be started.
+/// Starts the command, leads its run, passes signals on, waits for it and gives the last look back. Returns
+/// the exit status of the contract. Throws Failure if it cannot be started.
 int run_job(const JobRequest& request);
 
 }  // namespace accel

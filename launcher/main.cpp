@@ -1,14 +1,13 @@
 // accelrun: the command line.
+#include <accel/accel.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <map>
-
-#include <CLI/CLI.hpp>
-#include <accel/accel.h>
-#include <fmt/format.h>
 
 #include "launcher/failure.h"
 #include "launcher/job.h"
@@ -50,7 +49,8 @@ std::string find_library(const std::string& asked) {
   for (const char* place : {"/libaccel.so", "/../lib/libaccel.so"}) {
     if (access((own_directory() + place).c_str(), R_OK) == 0) return own_directory() + place;
   }
-  throw Failure(ACCEL_EXIT_INTERNAL, "libaccel.so is neither beside accelrun nor in ../lib; --library PATH names it");
+  throw Failure(ACCEL_EXIT_INTERNAL,
+                "libaccel.so is neither beside accelrun nor in ../lib; --library PATH names it");
 }
 
 /// The user's words after our own options.
@@ -59,14 +59,16 @@ std::vector<std::string> command_of(const CLI::App& app) {
   if (!words.empty() && words.front() == "--") {
     words.erase(words.begin());
   } else if (!words.empty() && words.front().size() > 1 && words.front().front() == '-') {
-    throw Failure(ACCEL_EXIT_USAGE, fmt::format("unknown option {}; accelrun --help lists them", words.front()));
+    throw Failure(ACCEL_EXIT_USAGE,
+                  fmt::format("unknown option {}; accelrun --help lists them", words.front()));
   }
   if (words.empty()) throw Failure(ACCEL_EXIT_USAGE, "no command given; try: accelrun mpirun -n 4 ./program");
   return words;
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Run a distributed job so that mismatches, deadlocks and lost ranks become errors.", "accelrun");
+  CLI::App app("Run a distributed job so that mismatches, deadlocks and lost ranks become errors.",
+               "accelrun");
   app.set_version_flag("--version", std::string("accelrun ") + ACCEL_VERSION);
   app.footer(kExamples);
   app.prefix_command();
@@ -74,15 +76,18 @@ int run(int argc, char** argv) {
   for (const Variable& variable : variables()) {
     const std::string name = variable.name;
     if (name == "ACCEL_DISABLE") continue;
-    app.add_option(option_name(name), given[name], fmt::format("{} ({})", variable.meaning, variable.accepted))
+    app.add_option(option_name(name), given[name],
+                   fmt::format("{} ({})", variable.meaning, variable.accepted))
         ->type_name("VALUE");
   }
   JobRequest request;
   std::string library;
   std::string engine = "auto";
   app.add_flag("--keep", request.keep, "keep the run directory and say where it is");
-  app.add_option("--engine", engine, "who starts the ranks (auto, plain, openmpi or hydra)")->type_name("VALUE");
-  app.add_option("--library", library, "libaccel.so to preload (default: the one beside accelrun)")->type_name("VALUE");
+  app.add_option("--engine", engine, "who starts the ranks (auto, plain, openmpi or hydra)")
+      ->type_name("VALUE");
+  app.add_option("--library", library, "libaccel.so to preload (default: the one beside accelrun)")
+      ->type_name("VALUE");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {
@@ -91,22 +96,23 @@ int run(int argc, char** argv) {
     throw Failure(ACCEL_EXIT_USAGE, std::string(error.what()) + "; see accelrun --help");
   }
 
-  for (const auto& [name, value] : given) {
-    if (app.count(option_name(name)) == 0) continue;
-    if (!accepts(name, value)) {
-      const auto& all = variables();
-      const auto variable = std::find_if(all.begin(), all.end(), [&](const Variable& v) { return v.name == name; });
+  for (const Variable& variable : variables()) {
+    const std::string option = option_name(variable.name);
+    const auto value = given.find(variable.name);
+    if (value == given.end() || app.count(option) == 0) continue;
+    if (!accepts(variable.name, value->second)) {
       throw Failure(ACCEL_EXIT_USAGE,
-                    fmt::format("{} {} is not valid: expected {}", option_name(name), value, variable->accepted));
+                    fmt::format("{} {} is not valid: expected {}", option, value->second, variable.accepted));
     }
-    setenv(name.c_str(), value.c_str(), 1);
+    setenv(variable.name, value->second.c_str(), 1);
   }
   request.command = command_of(app);
   request.command[0] = find_program(request.command[0]);
   static const std::map<std::string, Engine> engines = {
       {"plain", Engine::Plain}, {"openmpi", Engine::OpenMpi}, {"hydra", Engine::Hydra}};
   if (engine != "auto" && !engines.contains(engine)) {
-    throw Failure(ACCEL_EXIT_USAGE, fmt::format("--engine {} is not valid: expected auto, plain, openmpi or hydra", engine));
+    throw Failure(ACCEL_EXIT_USAGE,
+                  fmt::format("--engine {} is not valid: expected auto, plain, openmpi or hydra", engine));
   }
   request.engine = engine == "auto" ? detect_engine(request.command[0]) : engines.at(engine);
 
@@ -121,7 +127,8 @@ int run(int argc, char** argv) {
     if (value != nullptr && value[0] != '\0') request.variables[variable.name] = value;
   }
   const char* preload = std::getenv("LD_PRELOAD");
-  request.variables["LD_PRELOAD"] = find_library(library) + (preload != nullptr && preload[0] != '\0' ? ":" + std::string(preload) : "");
+  request.variables["LD_PRELOAD"] =
+      find_library(library) + (preload != nullptr && preload[0] != '\0' ? ":" + std::string(preload) : "");
   return run_job(request);
 }
 

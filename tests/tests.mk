@@ -88,7 +88,8 @@ SOURCES = $(shell git ls-files '*.cpp' '*.h' 2>/dev/null)
 lint: ## clang-format and clang-tidy
 	@tests/deps.sh
 	@clang-format --dry-run --Werror $(SOURCES)
-	@printf '%s\n' $(filter shim/%.cpp launcher/%.cpp,$(SOURCES)) | xargs -P $$(nproc) -n 4 clang-tidy --quiet 2>/dev/null -- -std=c++20 -DFMT_HEADER_ONLY -Iinclude -Ishim -I.
+	@printf '%s\n' $(filter shim/%.cpp launcher/%.cpp,$(SOURCES)) | xargs -P $$(nproc) -n 3 sh -c \
+	  'clang-tidy --quiet "$$@" -- -std=c++20 -DFMT_HEADER_ONLY -Iinclude -Ishim -I. 2>/dev/null' lint
 
 -include $(UNIT:.o=.d) $(JOBS:.o=.d) $(BUILD)/tests/bench/record.d $(BUILD)/tests/fuzz/reader.d
 .PHONY: tests check-unit check-random

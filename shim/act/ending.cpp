@@ -38,7 +38,8 @@ void end_process(Board& board, int status) {
   // One moment for all, and asleep until then: who wakes is scheduled before those that already die.
   constexpr std::int64_t kNotice = 4'000'000;
   std::int64_t moment = 0;
-  if (board.end_moment.compare_exchange_strong(moment, monotonic_ns() + kNotice)) moment = board.end_moment.load();
+  if (board.end_moment.compare_exchange_strong(moment, monotonic_ns() + kNotice))
+    moment = board.end_moment.load();
   const timespec until{moment / 1'000'000'000, moment % 1'000'000'000};
   clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr);
   // Past our own wrapper of _exit.

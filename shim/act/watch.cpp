@@ -1,12 +1,11 @@
 #include "act/watch.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
-
-#include <fmt/format.h>
 
 #include "record/futex.h"
 #include "report/log.h"
@@ -38,8 +37,7 @@ void Watch::sleep(int also) {
   }
   if ((waiting[0].revents & POLLIN) == 0) return;
   char bytes[256];
-  while (read(bell_.get(), bytes, sizeof bytes) == sizeof bytes) {
-  }
+  while (read(bell_.get(), bytes, sizeof bytes) == sizeof bytes) {}
   observer_.rescan();
 }
 
@@ -99,7 +97,8 @@ void Watch::consider(const Verdict& verdict, bool last) {
 /// One report a fault, also when the leader changes: whoever makes the file reports.
 bool Watch::claim(std::uint64_t world) {
   const std::string name = fmt::format("verdict.{:016x}", world);
-  const FileDescriptor file(openat(run_.fd(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  const FileDescriptor file(
+      openat(run_.fd(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   return static_cast<bool>(file) || errno != EEXIST;
 }
 
@@ -122,7 +121,8 @@ std::uint32_t Watch::request_stacks() {
   const auto answered = [&] {
     for (std::size_t i = 0; i < evidence_.processes.size(); ++i) {
       const ProcessEvidence& process = evidence_.processes[i];
-      if (process.alive && process.world_rank >= 0 && observer_.reader(i).stacks(request).empty()) return false;
+      if (process.alive && process.world_rank >= 0 && observer_.reader(i).stacks(request).empty())
+        return false;
     }
     return true;
   };
@@ -133,15 +133,17 @@ std::uint32_t Watch::request_stacks() {
 
 /// Those inside calls are known by their call sites; asking takes time that a dying job may not have.
 bool Watch::somebody_is_outside_mpi() const {
-  return std::any_of(evidence_.processes.begin(), evidence_.processes.end(), [](const ProcessEvidence& process) {
-    return !process.has_left() && process.world_rank >= 0 && process.blocked.empty();
-  });
+  return std::any_of(evidence_.processes.begin(), evidence_.processes.end(),
+                     [](const ProcessEvidence& process) {
+                       return !process.has_left() && process.world_rank >= 0 && process.blocked.empty();
+                     });
 }
 
 void Watch::expect_ends(std::uint64_t world) {
-  const auto count = std::count_if(evidence_.processes.begin(), evidence_.processes.end(), [&](const auto& process) {
-    return process.world_key == world && process.alive && process.signal == 0;
-  });
+  const auto count =
+      std::count_if(evidence_.processes.begin(), evidence_.processes.end(), [&](const auto& process) {
+        return process.world_key == world && process.alive && process.signal == 0;
+      });
   board_.end_ready.store(0);
   board_.end_moment.store(0);
   board_.end_count.store(static_cast<std::uint32_t>(count));

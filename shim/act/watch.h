@@ -1,4 +1,5 @@
-// The leader's work: look, judge, report, act; a turn at a time. The same in a rank's agent thread and in accelrun.
+// The leader's work: look, judge, report, act; a turn at a time. The same in a rank's agent thread and in
+// accelrun.
 #pragma once
 #include <functional>
 #include <set>
@@ -58,8 +59,8 @@ class Watch {
   int status_ = 0;
 };
 
-/// Rings for the leader and waits until it has completed a look that began after this call, at most `timeout_ns`.
-/// False: nobody answered. Any thread; signal-safe.
+/// Rings for the leader and waits until it has completed a look that began after this call, at most
+/// `timeout_ns`. False: nobody answered. Any thread; signal-safe.
 bool wait_for_look(const RunDirectory& run, Board& board, std::int64_t timeout_ns);
 
 }  // namespace accel

@@ -1,5 +1,5 @@
-// Who reads and judges on this node: whoever holds an flock. The kernel gives it back when its holder dies, so a
-// successor needs no election.
+// Who reads and judges on this node: whoever holds an flock. The kernel gives it back when its holder dies,
+// so a successor needs no election.
 #pragma once
 #include "record/file_descriptor.h"
 #include "record/run_directory.h"

@@ -55,8 +55,8 @@ void Observer::scan(std::int64_t now_ns) {
 void Observer::check_liveness(Process& process, std::int64_t now_ns) {
   if (!process.alive) return;
   if (process.pidfd) {
-    // The usual case costs this one call. A descriptor that answers anything may have been closed and reused by
-    // the application, so that /proc has the last word.
+    // The usual case costs this one call. A descriptor that answers anything may have been closed and reused
+    // by the application, so that /proc has the last word.
     pollfd waiting{process.pidfd.get(), POLLIN, 0};
     if (poll(&waiting, 1, 0) == 0) return;
   }
@@ -104,7 +104,8 @@ Evidence Observer::observe() {
     ProcessEvidence one;
     check_liveness(process, evidence.now_ns);
     if (!process.reader->read(one)) {
-      if (unreadable_[name]++ == 0) complaints_.push_back(name + " cannot be read any more: truncated or damaged");
+      if (unreadable_[name]++ == 0)
+        complaints_.push_back(name + " cannot be read any more: truncated or damaged");
       continue;
     }
     one.history = process.reader;

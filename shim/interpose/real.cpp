@@ -15,10 +15,10 @@ namespace {
 
 /// Symbol tables of a loaded object.
 struct Tables {
-  const ElfW(Sym)* symbols = nullptr;
+  const ElfW(Sym) * symbols = nullptr;
   const char* strings = nullptr;
   const std::uint32_t* gnu_hash = nullptr;
-  const ElfW(Half)* versions = nullptr;
+  const ElfW(Half) * versions = nullptr;
 };
 
 Tables tables_of(const dl_phdr_info& object) {
@@ -31,21 +31,33 @@ Tables tables_of(const dl_phdr_info& object) {
   }
   if (entry == nullptr) return tables;
   // The loader has added the load address to these, except in read-only dynamic sections (musl, vDSO).
-  const auto at = [&](ElfW(Addr) address) { return address < object.dlpi_addr ? address + object.dlpi_addr : address; };
+  const auto at = [&](ElfW(Addr) address) {
+    return address < object.dlpi_addr ? address + object.dlpi_addr : address;
+  };
   for (; entry->d_tag != DT_NULL; ++entry) {
     const ElfW(Addr) address = at(entry->d_un.d_ptr);
     switch (entry->d_tag) {
-      case DT_SYMTAB: tables.symbols = reinterpret_cast<const ElfW(Sym)*>(address); break;
-      case DT_STRTAB: tables.strings = reinterpret_cast<const char*>(address); break;
-      case DT_GNU_HASH: tables.gnu_hash = reinterpret_cast<const std::uint32_t*>(address); break;
-      case DT_VERSYM: tables.versions = reinterpret_cast<const ElfW(Half)*>(address); break;
-      default: break;
+      case DT_SYMTAB:
+        tables.symbols = reinterpret_cast<const ElfW(Sym)*>(address);
+        break;
+      case DT_STRTAB:
+        tables.strings = reinterpret_cast<const char*>(address);
+        break;
+      case DT_GNU_HASH:
+        tables.gnu_hash = reinterpret_cast<const std::uint32_t*>(address);
+        break;
+      case DT_VERSYM:
+        tables.versions = reinterpret_cast<const ElfW(Half)*>(address);
+        break;
+      default:
+        break;
     }
   }
   return tables;
 }
 
-/// Address of the default version of `name` in an object with a GNU hash table; nullptr if it does not define it.
+/// Address of the default version of `name` in an object with a GNU hash table; nullptr if it does not define
+/// it.
 void* symbol_in(const dl_phdr_info& object, const char* name) {
   const Tables tables = tables_of(object);
   if (tables.symbols == nullptr || tables.strings == nullptr || tables.gnu_hash == nullptr) return nullptr;
@@ -133,7 +145,8 @@ void* mpi_library() {
       },
       &path);
   if (path.empty()) {
-    // Another name (Cray's libmpi_gnu, an executable that carries MPI and exports it): whoever defines it behind us.
+    // Another name (Cray's libmpi_gnu, an executable that carries MPI and exports it): whoever defines it
+    // behind us.
     Dl_info info;
     void* next = real_dlsym(RTLD_NEXT, "PMPI_Init");
     if (next == nullptr || dladdr(next, &info) == 0 || info.dli_fname == nullptr) return nullptr;
@@ -153,7 +166,8 @@ void* find_real(const char* symbol) {
 int lacks(const char* symbol) {
   static std::atomic<bool> said{false};
   if (!said.exchange(true)) {
-    log().say(LogLevel::Error, std::string(symbol) + " was called, but no MPI library in this process has it");
+    log().say(LogLevel::Error,
+              std::string(symbol) + " was called, but no MPI library in this process has it");
   }
   constexpr int kErrOther = 16;  // Open MPI's number; MPICH's 15 is in the same class of "something else"
   return kErrOther;

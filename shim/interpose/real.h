@@ -10,12 +10,12 @@ void* real_dlsym(void* handle, const char* name);
 /// Makes sure that it is known, for the assembly stub that jumps to it.
 void find_real_dlsym();
 
-/// Handle of the MPI library in this process, however it came in (linked, dlopened RTLD_LOCAL); nullptr if there is
-/// none. Looks through the loaded objects: not for the hot path.
+/// Handle of the MPI library in this process, however it came in (linked, dlopened RTLD_LOCAL); nullptr if
+/// there is none. Looks through the loaded objects: not for the hot path.
 void* mpi_library();
 
-/// The next definition of `symbol` behind us, so that a PMPI tool behind us still runs; where the MPI library was
-/// loaded RTLD_LOCAL and so is invisible, its own. nullptr: the library lacks it.
+/// The next definition of `symbol` behind us, so that a PMPI tool behind us still runs; where the MPI library
+/// was loaded RTLD_LOCAL and so is invisible, its own. nullptr: the library lacks it.
 void* find_real(const char* symbol);
 
 /// One real function, looked up at its first call.

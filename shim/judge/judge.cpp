@@ -1,11 +1,11 @@
 #include "judge/judge.h"
 
+#include <accel/accel.h>
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <csignal>
 #include <cstring>
-
-#include <accel/accel.h>
-#include <fmt/format.h>
 
 #include "judge/members.h"
 #include "judge/waits.h"
@@ -14,36 +14,53 @@ namespace accel {
 
 int exit_status(VerdictKind kind) {
   switch (kind) {
-    case VerdictKind::Mismatch: return ACCEL_EXIT_MISMATCH;
-    case VerdictKind::Crash: return ACCEL_EXIT_CRASH;
-    case VerdictKind::EarlyExit: return ACCEL_EXIT_EARLY_EXIT;
+    case VerdictKind::Mismatch:
+      return ACCEL_EXIT_MISMATCH;
+    case VerdictKind::Crash:
+      return ACCEL_EXIT_CRASH;
+    case VerdictKind::EarlyExit:
+      return ACCEL_EXIT_EARLY_EXIT;
     case VerdictKind::Deadlock:
-    case VerdictKind::TimeOut: return ACCEL_EXIT_DEADLOCK;
-    case VerdictKind::Late: break;
+    case VerdictKind::TimeOut:
+      return ACCEL_EXIT_DEADLOCK;
+    case VerdictKind::Late:
+      break;
   }
   return 0;
 }
 
 const char* title(VerdictKind kind) {
   switch (kind) {
-    case VerdictKind::Mismatch: return "collective mismatch";
-    case VerdictKind::Crash: return "crash";
-    case VerdictKind::EarlyExit: return "early exit";
-    case VerdictKind::Deadlock: return "deadlock";
-    case VerdictKind::TimeOut: return "time-out";
-    case VerdictKind::Late: return "late";
+    case VerdictKind::Mismatch:
+      return "collective mismatch";
+    case VerdictKind::Crash:
+      return "crash";
+    case VerdictKind::EarlyExit:
+      return "early exit";
+    case VerdictKind::Deadlock:
+      return "deadlock";
+    case VerdictKind::TimeOut:
+      return "time-out";
+    case VerdictKind::Late:
+      return "late";
   }
   return "?";
 }
 
 const char* name_of(Field field) {
   switch (field) {
-    case Field::Kind: return "kind";
-    case Field::Count: return "count";
-    case Field::Datatype: return "datatype";
-    case Field::ReduceOp: return "op";
-    case Field::Root: return "root";
-    case Field::Peers: return "counts per peer";
+    case Field::Kind:
+      return "kind";
+    case Field::Count:
+      return "count";
+    case Field::Datatype:
+      return "datatype";
+    case Field::ReduceOp:
+      return "op";
+    case Field::Root:
+      return "root";
+    case Field::Peers:
+      return "counts per peer";
   }
   return "?";
 }
@@ -80,7 +97,8 @@ std::map<std::uint64_t, Members> members_of(const Evidence& evidence) {
     std::stable_sort(members.seen.begin(), members.seen.end(), [](const Member& a, const Member& b) {
       return a.communicator.record.rank < b.communicator.record.rank;
     });
-    // Foreign bytes could claim anything: a rank that is there twice makes the communicator unfit for comparison.
+    // Foreign bytes could claim anything: a rank that is there twice makes the communicator unfit for
+    // comparison.
     for (std::size_t i = 1; i < members.seen.size() && !members.inter; ++i) {
       if (members.seen[i].communicator.record.rank == members.seen[i - 1].communicator.record.rank) {
         members.opaque = true;
@@ -92,15 +110,18 @@ std::map<std::uint64_t, Members> members_of(const Evidence& evidence) {
 
 namespace {
 
-/// The vector that says most: the root's, or what each receives; where there is only this rank's own block, that.
+/// The vector that says most: the root's, or what each receives; where there is only this rank's own block,
+/// that.
 std::vector<std::int64_t> significant_counts(const CallRecord& record, const VectorEvidence& vectors) {
   const Flow flow = traits(record.function).flow;
   const bool has_both = !vectors.sends.empty() && !vectors.expects.empty();
-  const auto& blocks = vectors.expects.empty() || (flow == Flow::FromRoot && has_both) ? vectors.sends : vectors.expects;
+  const auto& blocks =
+      vectors.expects.empty() || (flow == Flow::FromRoot && has_both) ? vectors.sends : vectors.expects;
   std::vector<std::int64_t> counts;
   for (std::size_t peer = 0; peer < blocks.size(); ++peer) {
     const bool own_block_only = traits(record.function).rooted && !has_both;
-    if (!own_block_only || static_cast<std::int32_t>(peer) == record.root) counts.push_back(blocks[peer].count);
+    if (!own_block_only || static_cast<std::int32_t>(peer) == record.root)
+      counts.push_back(blocks[peer].count);
   }
   return counts;
 }
@@ -117,7 +138,8 @@ Party make_party(const Evidence& evidence, std::size_t process, const std::optio
     party.datatype = who.history->datatype(record->datatype);
     party.site = who.history->site(*record);
     party.inside = record->returned == 0;
-    if (const auto vectors = who.history->vectors(*record)) party.counts = significant_counts(*record, *vectors);
+    if (const auto vectors = who.history->vectors(*record))
+      party.counts = significant_counts(*record, *vectors);
   }
   return party;
 }
@@ -153,8 +175,8 @@ void add_everybody(const Evidence& evidence, std::uint64_t world, Verdict& verdi
 std::optional<Verdict> find_crash(const Evidence& evidence) {
   const ProcessEvidence* first = nullptr;
   for (const ProcessEvidence& process : evidence.processes) {
-    const bool crashed = process.phase != Phase::Finalized && is_crash(process.signal) && !process.terminated &&
-                         process.world_rank >= 0;
+    const bool crashed = process.phase != Phase::Finalized && is_crash(process.signal) &&
+                         !process.terminated && process.world_rank >= 0;
     const auto since = [](const ProcessEvidence& p) { return p.alive ? INT64_MAX : p.gone_since_ns; };
     if (crashed && (first == nullptr || since(process) < since(*first))) first = &process;
   }

@@ -1,8 +1,8 @@
 // Evidence in, verdicts out. Pure: no I/O, no clock, no threads, no state.
 //
 // A fault is reported only if it cannot resolve itself:
-//   mismatch    two ranks' calls with the same number on the same communicator do not agree, whoever made them
-//   early exit  a rank waits, in a call that cannot return without another rank, for one that has left
+//   mismatch    two ranks' calls with the same number on the same communicator do not agree, whoever made
+//   them early exit  a rank waits, in a call that cannot return without another rank, for one that has left
 //   deadlock    a circle of ranks each blocked in a call that cannot return without the next
 // Everything else that stands still is a matter of time: Late after warn_after, TimeOut after timeout.
 //
@@ -18,7 +18,8 @@ namespace accel {
 struct JudgePolicy {
   std::int64_t timeout_ns = 600'000'000'000;    ///< 0: never
   std::int64_t warn_after_ns = 30'000'000'000;  ///< 0: never
-  /// Waiting counts from here at the earliest: the observer itself was asleep before (SIGSTOP, a suspended job).
+  /// Waiting counts from here at the earliest: the observer itself was asleep before (SIGSTOP, a suspended
+  /// job).
   std::int64_t not_before_ns = 0;
   /// How long a mismatch waits for ranks that have not made the call yet, so that the majority can be told.
   std::int64_t settle_ns = 100'000'000;

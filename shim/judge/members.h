@@ -23,7 +23,8 @@ struct Members {
   bool complete() const { return !inter && static_cast<std::size_t>(size) == seen.size(); }
 };
 
-/// Of every communicator in the evidence, by key. A slot that was reused counts for its latest communicator only.
+/// Of every communicator in the evidence, by key. A slot that was reused counts for its latest communicator
+/// only.
 std::map<std::uint64_t, Members> members_of(const Evidence& evidence);
 
 /// A party with what its history knows of `record`.

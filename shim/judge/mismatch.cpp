@@ -1,9 +1,9 @@
-// Do all members mean the same by the n-th call? One comparison of two words tells for the whole past; only when
-// they differ are the records searched for the first call that differs.
+// Do all members mean the same by the n-th call? One comparison of two words tells for the whole past; only
+// when they differ are the records searched for the first call that differs.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
-
-#include <fmt/format.h>
 
 #include "judge/judge.h"
 #include "judge/members.h"
@@ -18,7 +18,8 @@ std::optional<CallRecord> call_at(const Evidence& evidence, const Member& member
 }
 
 /// The chain after `sequence` calls; nullopt where the ring no longer holds it.
-std::optional<std::uint64_t> chain_at(const Evidence& evidence, const Member& member, std::uint64_t sequence) {
+std::optional<std::uint64_t> chain_at(const Evidence& evidence, const Member& member,
+                                      std::uint64_t sequence) {
   const CommunicatorRecord& record = member.communicator.record;
   if (sequence == record.sequence) return record.chain;
   if (sequence == 0) return record.key;
@@ -26,9 +27,10 @@ std::optional<std::uint64_t> chain_at(const Evidence& evidence, const Member& me
   return call ? std::optional(call->chain) : std::nullopt;
 }
 
-/// First number in (0, last] for which `differs` answers true, given that it does at `last` and stays true from the
-/// first one on; nullopt answers (overwritten records) count as "not yet".
-std::uint64_t first_difference(std::uint64_t last, const std::function<std::optional<bool>(std::uint64_t)>& differs) {
+/// First number in (0, last] for which `differs` answers true, given that it does at `last` and stays true
+/// from the first one on; nullopt answers (overwritten records) count as "not yet".
+std::uint64_t first_difference(std::uint64_t last,
+                               const std::function<std::optional<bool>(std::uint64_t)>& differs) {
   std::uint64_t low = 0;
   std::uint64_t high = last;
   while (high - low > 1) {
@@ -56,7 +58,8 @@ std::vector<Field> differing_fields(const Party& one, const Party& other) {
     return fields;
   }
   const bool both_known = one.datatype.known && other.datatype.known;
-  if (both_known && block_hash(one.datatype.signature, a.count) == block_hash(other.datatype.signature, b.count)) {
+  if (both_known &&
+      block_hash(one.datatype.signature, a.count) == block_hash(other.datatype.signature, b.count)) {
     return fields;
   }
   const bool same_type = both_known && one.datatype.signature == other.datatype.signature;
@@ -96,18 +99,19 @@ void explain_same_vectors(const Evidence& evidence, Verdict& verdict) {
       if (given->expects[i].hash == expected->expects[i].hash) continue;
       const bool only_type = given->expects[i].count == expected->expects[i].count;
       verdict.details.push_back(
-          only_type ? fmt::format("recvcounts[{}] is {} on both process {} and process {}, but of another datatype", i,
-                                  given->expects[i].count, reference->world_rank, party.world_rank)
-                    : fmt::format("recvcounts[{}] is {} on process {}, {} on process {}", i,
-                                  expected->expects[i].count, reference->world_rank, given->expects[i].count,
-                                  party.world_rank));
+          only_type
+              ? fmt::format("recvcounts[{}] is {} on both process {} and process {}, but of another datatype",
+                            i, given->expects[i].count, reference->world_rank, party.world_rank)
+              : fmt::format("recvcounts[{}] is {} on process {}, {} on process {}", i,
+                            expected->expects[i].count, reference->world_rank, given->expects[i].count,
+                            party.world_rank));
       break;
     }
   }
 }
 
-Verdict describe(const Evidence& evidence, const Members& members, std::uint64_t sequence, std::int64_t now_ns,
-                 std::int64_t settle_ns) {
+Verdict describe(const Evidence& evidence, const Members& members, std::uint64_t sequence,
+                 std::int64_t now_ns, std::int64_t settle_ns) {
   Verdict verdict;
   verdict.communicator = members.key;
   verdict.sequence = sequence;
@@ -117,9 +121,10 @@ Verdict describe(const Evidence& evidence, const Members& members, std::uint64_t
   for (const Member& member : members.seen) {
     const ProcessEvidence& process = evidence.processes[member.process];
     const bool arrived = member.communicator.record.sequence >= sequence;
-    Party party = make_party(evidence, member.process, arrived ? call_at(evidence, member, sequence) : std::nullopt);
+    Party party =
+        make_party(evidence, member.process, arrived ? call_at(evidence, member, sequence) : std::nullopt);
     if (!party.call) {
-      party.state = arrived ? "has gone on; the record of this call was overwritten"
+      party.state = arrived              ? "has gone on; the record of this call was overwritten"
                     : process.has_left() ? describe_departure(process)
                                          : "has not made this call yet";
     }
@@ -176,8 +181,8 @@ void recognise_early_finalize(Verdict& verdict) {
   }
 }
 
-std::optional<Verdict> find_disagreement(const Evidence& evidence, const Members& members, std::int64_t now_ns,
-                                         std::int64_t settle_ns) {
+std::optional<Verdict> find_disagreement(const Evidence& evidence, const Members& members,
+                                         std::int64_t now_ns, std::int64_t settle_ns) {
   std::vector<std::uint64_t> levels;
   for (const Member& member : members.seen) levels.push_back(member.communicator.record.sequence);
   std::sort(levels.begin(), levels.end());
@@ -215,7 +220,8 @@ std::optional<Verdict> find_disagreement(const Evidence& evidence, const Members
 void explain_pairs(const Evidence& evidence, const Members& members, Verdict& verdict) {
   std::vector<std::optional<VectorEvidence>> vectors;
   for (const Party& party : verdict.parties) {
-    vectors.push_back(party.call ? evidence.processes[party.process].history->vectors(*party.call) : std::nullopt);
+    vectors.push_back(party.call ? evidence.processes[party.process].history->vectors(*party.call)
+                                 : std::nullopt);
   }
   const auto count_of = [](const std::vector<PeerBlock>& blocks, std::size_t peer) {
     return peer < blocks.size() ? blocks[peer] : PeerBlock{};
@@ -224,9 +230,9 @@ void explain_pairs(const Evidence& evidence, const Members& members, Verdict& ve
     for (std::size_t to = 0; to < members.seen.size(); ++to) {
       if (!vectors[from] || !vectors[to]) continue;
       const PeerBlock sent = count_of(vectors[from]->sends, to);
-      const PeerBlock expected =
-          vectors[to]->same_everywhere ? (from == to ? count_of(vectors[to]->expects, to) : sent)
-                                       : count_of(vectors[to]->expects, from);
+      const PeerBlock expected = vectors[to]->same_everywhere
+                                     ? (from == to ? count_of(vectors[to]->expects, to) : sent)
+                                     : count_of(vectors[to]->expects, from);
       if (sent.hash == expected.hash) continue;
       const char* tail = sent.count == expected.count ? " elements of another datatype" : "";
       verdict.details.push_back(fmt::format("process {} sends {} elements to process {}, which expects {}{}",

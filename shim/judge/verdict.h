@@ -26,12 +26,12 @@ struct Party {
   std::size_t process = 0;  ///< index into Evidence::processes
   std::int32_t world_rank = -1;
   std::optional<CallRecord> call;
-  DatatypeEvidence datatype;  ///< of that call
+  DatatypeEvidence datatype;         ///< of that call
   std::vector<std::int64_t> counts;  ///< of a vector collective: per peer, or this rank's own block alone
-  std::vector<std::uint64_t> site;  ///< where the call was made; return addresses, innermost first
+  std::vector<std::uint64_t> site;   ///< where the call was made; return addresses, innermost first
   bool blamed = false;
-  bool inside = false;        ///< has not returned from that call
-  std::string state;          ///< where there is no call to show: "has called MPI_Finalize", "was killed by signal 9"
+  bool inside = false;  ///< has not returned from that call
+  std::string state;  ///< where there is no call to show: "has called MPI_Finalize", "was killed by signal 9"
 };
 
 struct Verdict {

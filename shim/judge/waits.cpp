@@ -1,8 +1,8 @@
 #include "judge/waits.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 namespace accel {
 namespace {
@@ -23,26 +23,34 @@ Waits::Waits(const Evidence& evidence, const std::map<std::uint64_t, Members>& c
   }
 }
 
-/// Whether the call cannot return on `rank` before `peer` has made it too. Only what no implementation can avoid:
-/// data that must come from the peer, or a synchronisation that the standard demands.
-bool Waits::needs_peer(const Wait& wait, const CallRecord& record, std::int32_t rank, std::int32_t peer) const {
+/// Whether the call cannot return on `rank` before `peer` has made it too. Only what no implementation can
+/// avoid: data that must come from the peer, or a synchronisation that the standard demands.
+bool Waits::needs_peer(const Wait& wait, const CallRecord& record, std::int32_t rank,
+                       std::int32_t peer) const {
   const FunctionTraits& what = traits(record.function);
   if (what.vector) {
     const auto vectors = evidence_.processes[wait.process].history->vectors(record);
     if (!vectors) return false;
     const auto& expects = vectors->expects;
     if (record.function == Function::Reduce_scatter) {
-      return static_cast<std::size_t>(rank) < expects.size() && expects[static_cast<std::size_t>(rank)].count > 0;
+      return static_cast<std::size_t>(rank) < expects.size() &&
+             expects[static_cast<std::size_t>(rank)].count > 0;
     }
-    return static_cast<std::size_t>(peer) < expects.size() && expects[static_cast<std::size_t>(peer)].count > 0;
+    return static_cast<std::size_t>(peer) < expects.size() &&
+           expects[static_cast<std::size_t>(peer)].count > 0;
   }
   if (what.data && record.count <= 0) return false;  // an implementation may return at once
   switch (what.flow) {
-    case Flow::Everyone: return true;
-    case Flow::FromRoot: return rank != record.root && peer == record.root;
-    case Flow::ToRoot: return rank == record.root;
-    case Flow::Prefix: return peer < rank;
-    default: return false;
+    case Flow::Everyone:
+      return true;
+    case Flow::FromRoot:
+      return rank != record.root && peer == record.root;
+    case Flow::ToRoot:
+      return rank == record.root;
+    case Flow::Prefix:
+      return peer < rank;
+    default:
+      return false;
   }
 }
 
@@ -93,12 +101,14 @@ std::optional<Verdict> Waits::find_early_exit(const JudgePolicy& policy) const {
       if (!gone.has_left() || gone.terminated) continue;
       // Killed together, from outside: nobody waited for anybody any more.
       const ProcessEvidence& waiting = evidence_.processes[wait.process];
-      const bool together = !waiting.alive && !waiting.terminated && waiting.gone_since_ns <= gone.gone_since_ns;
+      const bool together =
+          !waiting.alive && !waiting.terminated && waiting.gone_since_ns <= gone.gone_since_ns;
       if (!gone.alive && together) continue;
       if (wait.certain_only_when_gone_for_long) {
-        const bool long_gone = !gone.alive && gone.gone_since_ns != 0 &&
-                               evidence_.now_ns - std::max({gone.gone_since_ns, wait.call.since_ns,
-                                                            policy.not_before_ns}) >= policy.gone_settle_ns;
+        const bool long_gone =
+            !gone.alive && gone.gone_since_ns != 0 &&
+            evidence_.now_ns - std::max({gone.gone_since_ns, wait.call.since_ns, policy.not_before_ns}) >=
+                policy.gone_settle_ns;
         const bool late_finalize = wait.call.record.function == Function::Finalize;
         if (!long_gone || (late_finalize && gone.phase == Phase::Finalized)) continue;
       }
@@ -108,9 +118,10 @@ std::optional<Verdict> Waits::find_early_exit(const JudgePolicy& policy) const {
       party.state = describe_departure(gone);
       verdict.parties.push_back(std::move(party));
       if (gone.signal_inferred) {
-        verdict.details.push_back(fmt::format("signal {} is inferred: process {} is gone without exit, MPI_Finalize or "
-                                              "a signal that can be caught",
-                                              gone.signal, gone.world_rank));
+        verdict.details.push_back(
+            fmt::format("signal {} is inferred: process {} is gone without exit, MPI_Finalize or "
+                        "a signal that can be caught",
+                        gone.signal, gone.world_rank));
       }
       return verdict;
     }
@@ -157,10 +168,11 @@ std::optional<Verdict> Waits::find_circle() const {
     Party party = make_party(evidence_, circle[i], wait.call.record);
     party.blamed = true;
     verdict.parties.push_back(std::move(party));
-    verdict.details.push_back(fmt::format(
-        "process {} waits in {} (#{} on communicator {:08x}) for process {}",
-        evidence_.processes[circle[i]].world_rank, traits(wait.call.record.function).name, wait.call.record.sequence,
-        static_cast<std::uint32_t>(wait.members->key >> 32), evidence_.processes[circle[(i + 1) % circle.size()]].world_rank));
+    verdict.details.push_back(
+        fmt::format("process {} waits in {} (#{} on communicator {:08x}) for process {}",
+                    evidence_.processes[circle[i]].world_rank, traits(wait.call.record.function).name,
+                    wait.call.record.sequence, static_cast<std::uint32_t>(wait.members->key >> 32),
+                    evidence_.processes[circle[(i + 1) % circle.size()]].world_rank));
   }
   return verdict;
 }

@@ -24,8 +24,8 @@ class Waits {
     std::size_t process = 0;
     BlockedCall call;
     const Members* members = nullptr;
-    std::vector<std::size_t> needs;    ///< certain: must come before this call can return
-    std::vector<std::size_t> missing;  ///< have not made the call, needed or not
+    std::vector<std::size_t> needs;                ///< certain: must come before this call can return
+    std::vector<std::size_t> missing;              ///< have not made the call, needed or not
     bool certain_only_when_gone_for_long = false;  ///< point-to-point, MPI_Finalize
   };
 

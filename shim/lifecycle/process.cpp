@@ -1,11 +1,10 @@
 #include "lifecycle/process.h"
 
+#include <accel/accel.h>
 #include <pthread.h>
 #include <unistd.h>
 
 #include <cstdlib>
-
-#include <accel/accel.h>
 
 #include "act/ending.h"
 #include "act/watch.h"
@@ -48,13 +47,14 @@ bool Process::start() {
   run_.emplace(std::move(*run));
   owns_run_ = !named;
   board_ = run_->map_board();
-  auto recorder = board_ != nullptr ? Recorder::create(*run_) : Result<Recorder*>::failure("no room in " + run_->path());
+  auto recorder =
+      board_ != nullptr ? Recorder::create(*run_) : Result<Recorder*>::failure("no room in " + run_->path());
   if (!recorder) {
     log().say(LogLevel::Warning, recorder.error + "; the job goes on unobserved");
     return false;
   }
-  // One node: who started us tells the worlds apart. All ranks of a world derive the same key without a message,
-  // so that ranks that do not have us preloaded are not disturbed.
+  // One node: who started us tells the worlds apart. All ranks of a world derive the same key without a
+  // message, so that ranks that do not have us preloaded are not disturbed.
   world_key_ = mix(mix_text(0, identity.c_str()), 1) | 1;
   (*recorder)->header().world_key = world_key_;
   if (settings_.stacks != Stacks::Off) load_unwinder();
@@ -105,8 +105,8 @@ bool Process::others_live() const {
   return false;
 }
 
-/// Until all others of the world leave too, or the leader has a verdict: that it takes a moment to see who waits for
-/// us costs a rank that leaves improperly that moment.
+/// Until all others of the world leave too, or the leader has a verdict: that it takes a moment to see who
+/// waits for us costs a rank that leaves improperly that moment.
 void Process::linger() {
   WorldCount* world = board_->world(world_key_);
   if (world == nullptr) return;
@@ -133,7 +133,8 @@ void Process::leave(int status) {
     linger();
   }
   stop_agent();
-  if (owns_run_ && !others_live() && access((run_->path() + "/verdict.json").c_str(), F_OK) != 0) run_->remove();
+  if (owns_run_ && !others_live() && access((run_->path() + "/verdict.json").c_str(), F_OK) != 0)
+    run_->remove();
 }
 
 void Process::forget_in_child() {

@@ -15,7 +15,8 @@ class Process {
   /// The one and only. Constructed before first use, never destroyed.
   static Process& self();
 
-  /// Opens the run directory and starts recording; at the first MPI_Init. False: dormant, and why has been said.
+  /// Opens the run directory and starts recording; at the first MPI_Init. False: dormant, and why has been
+  /// said.
   bool start();
   /// After MPI_Init: we know who we are. Starts the agent thread and the signal handlers.
   void join(int world_rank, int world_size);
@@ -31,13 +32,13 @@ class Process {
   /// Exit status of a verdict by which this process is to end; 0: none. Signal-safe.
   int ordered_end() const;
 
-  /// Rings for the leader and waits until it has looked; then, if it has ordered the end, for our agent to bring it
-  /// about. So it may not return. Signal-safe.
+  /// Rings for the leader and waits until it has looked; then, if it has ordered the end, for our agent to
+  /// bring it about. So it may not return. Signal-safe.
   void wait_for_leader(std::int64_t timeout_ns) const;
 
-  /// The process is about to end by exit or _exit with `status`. Without MPI_Finalize behind it, others may wait for
-  /// it in vain and its launcher may kill them before anybody can say so (MPICH does, within 0.1 s and with status
-  /// 0): gives the leader a moment to find out. May not return.
+  /// The process is about to end by exit or _exit with `status`. Without MPI_Finalize behind it, others may
+  /// wait for it in vain and its launcher may kill them before anybody can say so (MPICH does, within 0.1 s
+  /// and with status 0): gives the leader a moment to find out. May not return.
   void leave(int status);
 
  private:

@@ -24,7 +24,8 @@ bool handled_by_application[NSIG];
 /// Handlers of libraries under MPI print a backtrace and die: not the application's own way with the signal.
 bool belongs_to_mpi(const struct sigaction& action) {
   Dl_info info;
-  if (dladdr(reinterpret_cast<void*>(action.sa_handler), &info) == 0 || info.dli_fname == nullptr) return false;
+  if (dladdr(reinterpret_cast<void*>(action.sa_handler), &info) == 0 || info.dli_fname == nullptr)
+    return false;
   std::string_view name = info.dli_fname;
   name.remove_prefix(name.rfind('/') + 1);
   return name.starts_with("libucs.so") || name.starts_with("libopen-pal.so") || name.starts_with("libmpi.so");
@@ -60,7 +61,8 @@ void on_fatal(int signal, siginfo_t* info, void* context) {
   }
   const struct sigaction& before = previous[signal];
   errno = saved;
-  if ((before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction != nullptr) return before.sa_sigaction(signal, info, context);
+  if ((before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction != nullptr)
+    return before.sa_sigaction(signal, info, context);
   if (before.sa_handler == SIG_IGN) return;
   if (before.sa_handler != SIG_DFL) return before.sa_handler(signal);
   // The default. A fault repeats on return, with the same address in the core dump; others are sent again.
@@ -110,7 +112,8 @@ void install_signal_handlers() {
     sigaction(signal, &ours, nullptr);
   }
   struct sigaction present;
-  if (sigaction(SIGTERM, nullptr, &present) == 0 && (present.sa_flags & SA_SIGINFO) == 0 && present.sa_handler == SIG_DFL) {
+  if (sigaction(SIGTERM, nullptr, &present) == 0 && (present.sa_flags & SA_SIGINFO) == 0 &&
+      present.sa_handler == SIG_DFL) {
     struct sigaction ours {};
     ours.sa_sigaction = on_terminate;
     ours.sa_flags = SA_SIGINFO | SA_RESTART;

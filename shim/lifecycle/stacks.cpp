@@ -80,11 +80,11 @@ KernelState kernel_state(std::uint32_t tid) {
   return state;
 }
 
-/// Whether a signal leaves the thread's system call as it was: those not listed return EINTR after any handler,
-/// SA_RESTART or not (signal(7)): poll, select, epoll_wait, nanosleep, pause and their like.
+/// Whether a signal leaves the thread's system call as it was: those not listed return EINTR after any
+/// handler, SA_RESTART or not (signal(7)): poll, select, epoll_wait, nanosleep, pause and their like.
 bool restarts(long number) {
-  static constexpr long kRestarting[] = {SYS_futex, SYS_read,  SYS_write,    SYS_readv, SYS_writev,
-                                         SYS_wait4, SYS_waitid, SYS_flock,   SYS_openat};
+  static constexpr long kRestarting[] = {SYS_futex, SYS_read,   SYS_write, SYS_readv, SYS_writev,
+                                         SYS_wait4, SYS_waitid, SYS_flock, SYS_openat};
   return std::find(std::begin(kRestarting), std::end(kRestarting), number) != std::end(kRestarting);
 }
 
@@ -114,7 +114,8 @@ void for_threads_of_interest(Recorder& recorder, Visit&& visit) {
   visit(main_thread);
   for (const ThreadRecord& thread : recorder.file().threads) {
     const std::uint32_t tid = __atomic_load_n(&thread.tid, __ATOMIC_ACQUIRE);
-    const bool blocked = tid != 0 && tid != main_thread && __atomic_load_n(&thread.current, __ATOMIC_ACQUIRE) != 0;
+    const bool blocked =
+        tid != 0 && tid != main_thread && __atomic_load_n(&thread.current, __ATOMIC_ACQUIRE) != 0;
     if (blocked) visit(tid);
   }
 }
@@ -147,7 +148,8 @@ void capture_stacks(Recorder& recorder, std::uint32_t request) {
 
 void park_threads(Recorder& recorder) {
   parking.store(true);
-  for_threads_of_interest(recorder, [](std::uint32_t tid) { syscall(SYS_tgkill, getpid(), tid, stack_signal); });
+  for_threads_of_interest(recorder,
+                          [](std::uint32_t tid) { syscall(SYS_tgkill, getpid(), tid, stack_signal); });
 }
 
 }  // namespace accel

@@ -5,8 +5,9 @@
 
 namespace accel {
 
-/// Finds an unwinder: libunwind, loaded lazily and locally, since as a NEEDED library its `_Unwind_*` symbols would
-/// take over C++ exceptions in programs that load libstdc++ late; else glibc's backtrace. Allocates; call once.
+/// Finds an unwinder: libunwind, loaded lazily and locally, since as a NEEDED library its `_Unwind_*` symbols
+/// would take over C++ exceptions in programs that load libstdc++ late; else glibc's backtrace. Allocates;
+/// call once.
 void load_unwinder();
 
 /// Fills `pcs`, innermost first, and returns how many. Needs load_unwinder() before.

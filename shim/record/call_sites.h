@@ -1,5 +1,5 @@
-// Where calls come from. The key is (return address, stack depth), so that a repeated call from the same place
-// costs one look-up and only a new place costs an unwind.
+// Where calls come from. The key is (return address, stack depth), so that a repeated call from the same
+// place costs one look-up and only a new place costs an unwind.
 #pragma once
 #include <cstdint>
 
@@ -21,7 +21,8 @@ class CallSites {
   /// The site's number in the recorder file, from 1; 0 where the table is full. Lock-free.
   std::uint16_t find(const void* return_address, const void* frame) {
     const std::uint64_t key = (reinterpret_cast<std::uint64_t>(return_address) * 0x9e3779b97f4a7c15u +
-                               reinterpret_cast<std::uint64_t>(frame) * 0xd1b54a32d192ed03u) | 1;
+                               reinterpret_cast<std::uint64_t>(frame) * 0xd1b54a32d192ed03u) |
+                              1;
     for (std::uint64_t probe = 0; probe < kProbes; ++probe) {
       const std::uint64_t index = ((key >> 32) + probe) % kMaxSites;
       if (index == 0) continue;

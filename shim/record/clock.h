@@ -1,5 +1,5 @@
-// Time as records keep it: the processor's tick counter, since two clock_gettime calls cost more than the rest
-// of a record (measured: +54 ns against +32 ns a call with rdtsc).
+// Time as records keep it: the processor's tick counter, since two clock_gettime calls cost more than the
+// rest of a record (measured: +54 ns against +32 ns a call with rdtsc).
 #pragma once
 #include <time.h>
 

@@ -1,9 +1,9 @@
 // What is known of the job at one moment: the judge's input, and all of it plain values.
 //
-// Reading many processes takes time. It still supports certain conclusions, by the order in which each process is
-// read: first whether it lives and its phase, then what its threads are blocked in, then its communicators, then
-// the threads again; a thread counts as blocked only if it was in the same call both times. So "blocked" held
-// while the communicators were read, and "has left" held before.
+// Reading many processes takes time. It still supports certain conclusions, by the order in which each
+// process is read: first whether it lives and its phase, then what its threads are blocked in, then its
+// communicators, then the threads again; a thread counts as blocked only if it was in the same call both
+// times. So "blocked" held while the communicators were read, and "has left" held before.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -18,7 +18,7 @@ namespace accel {
 /// A datatype of a process, by what it means.
 struct DatatypeEvidence {
   TypeSignature signature;
-  std::string name;      ///< "float32"
+  std::string name;  ///< "float32"
   bool known = false;
 };
 
@@ -48,8 +48,8 @@ struct CommunicatorEvidence {
 /// A thread that is inside a call.
 struct BlockedCall {
   std::uint32_t tid = 0;
-  CallRecord record{};          ///< function None: it is in a call whose record was overwritten
-  std::int64_t since_ns = 0;    ///< monotonic
+  CallRecord record{};        ///< function None: it is in a call whose record was overwritten
+  std::int64_t since_ns = 0;  ///< monotonic
 };
 
 struct ProcessEvidence {
@@ -64,12 +64,12 @@ struct ProcessEvidence {
   bool alive = true;
   std::int64_t gone_since_ns = 0;  ///< monotonic; when it was first seen gone
   std::int32_t exit_status = -1;
-  std::int32_t signal = 0;         ///< what killed it, or is about to, as far as known
-  bool signal_inferred = false;    ///< nobody said so: it is gone without a word, as only SIGKILL does
-  bool terminated = false;         ///< SIGTERM came from outside
-  std::int64_t started_ns = 0;     ///< monotonic; when it called MPI_Init
-  /// No other thread of the process can make the call that others wait for: MPI_THREAD_SERIALIZED or less, or all
-  /// its threads are inside calls.
+  std::int32_t signal = 0;       ///< what killed it, or is about to, as far as known
+  bool signal_inferred = false;  ///< nobody said so: it is gone without a word, as only SIGKILL does
+  bool terminated = false;       ///< SIGTERM came from outside
+  std::int64_t started_ns = 0;   ///< monotonic; when it called MPI_Init
+  /// No other thread of the process can make the call that others wait for: MPI_THREAD_SERIALIZED or less, or
+  /// all its threads are inside calls.
   bool no_other_thread = false;
   std::vector<BlockedCall> blocked;
   std::vector<CommunicatorEvidence> communicators;
@@ -77,7 +77,8 @@ struct ProcessEvidence {
 
   /// Will never make another call.
   bool has_left() const {
-    return !alive || signal != 0 || phase == Phase::Finalized || phase == Phase::Exiting || phase == Phase::Aborting;
+    return !alive || signal != 0 || phase == Phase::Finalized || phase == Phase::Exiting ||
+           phase == Phase::Aborting;
   }
 };
 

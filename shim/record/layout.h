@@ -1,8 +1,9 @@
 // The recorder file: what one process leaves for others to read, while it lives and after it is gone.
 //
-// One fixed struct, mapped MAP_SHARED by its owner alone, who is its only writer. Readers copy parts of it with
-// pread and trust nothing in them: the layout has no offsets or lengths that could lead outside. All of it is
-// plain words; where a reader could catch a half-written entry, a stamp (odd: being written) stands in front.
+// One fixed struct, mapped MAP_SHARED by its owner alone, who is its only writer. Readers copy parts of it
+// with pread and trust nothing in them: the layout has no offsets or lengths that could lead outside. All of
+// it is plain words; where a reader could catch a half-written entry, a stamp (odd: being written) stands in
+// front.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -23,17 +24,17 @@ struct alignas(64) CallRecord {
   std::uint32_t stamp;         ///< 2 * generation of the ring; odd while being written
   std::uint16_t communicator;  ///< slot in RecorderFile::communicators
   Function function;
-  std::uint64_t sequence;      ///< number on the communicator, from 1; 0 for unnumbered calls
-  std::uint64_t chain;         ///< hash of all agreements on the communicator up to this call
-  std::uint64_t balance;       ///< sum of all balances up to this call
-  std::uint64_t started;       ///< ticks
-  std::int64_t count;          ///< elements; for a vector collective where its PeerBlocks lie, see Vectors
-  std::int32_t root;           ///< root, or the peer of a point-to-point call; communicator rank
-  std::uint32_t returned;      ///< 1 when the call has returned
+  std::uint64_t sequence;  ///< number on the communicator, from 1; 0 for unnumbered calls
+  std::uint64_t chain;     ///< hash of all agreements on the communicator up to this call
+  std::uint64_t balance;   ///< sum of all balances up to this call
+  std::uint64_t started;   ///< ticks
+  std::int64_t count;      ///< elements; for a vector collective where its PeerBlocks lie, see Vectors
+  std::int32_t root;       ///< root, or the peer of a point-to-point call; communicator rank
+  std::uint32_t returned;  ///< 1 when the call has returned
   DatatypeId datatype;
   ReduceOpId op;
-  std::uint16_t site;          ///< index into RecorderFile::sites
-  std::uint16_t tag;           ///< low bits, for the report
+  std::uint16_t site;  ///< index into RecorderFile::sites
+  std::uint16_t tag;   ///< low bits, for the report
 };
 static_assert(sizeof(CallRecord) == 64);
 
@@ -41,10 +42,10 @@ static_assert(sizeof(CallRecord) == 64);
 enum class Phase : std::uint32_t {
   Initializing,  ///< inside MPI_Init
   Running,
-  InFinalize,    ///< has called MPI_Finalize; callbacks of the application may still communicate
-  Finalized,     ///< will take part in nothing any more
-  Exiting,       ///< called exit or _exit without MPI_Finalize
-  Aborting,      ///< called MPI_Abort
+  InFinalize,  ///< has called MPI_Finalize; callbacks of the application may still communicate
+  Finalized,   ///< will take part in nothing any more
+  Exiting,     ///< called exit or _exit without MPI_Finalize
+  Aborting,    ///< called MPI_Abort
 };
 
 /// Slot of a communicator; reused after it was freed.
@@ -60,7 +61,8 @@ struct alignas(64) CommunicatorRecord {
   std::uint64_t position;  ///< of that call in the ring of collectives
 };
 inline constexpr std::uint32_t kCommunicatorFreed = 1;
-/// Something was used on it that cannot be compared (MPI_PACKED, an unknown datatype): no verdict on mismatches.
+/// Something was used on it that cannot be compared (MPI_PACKED, an unknown datatype): no verdict on
+/// mismatches.
 inline constexpr std::uint32_t kCommunicatorOpaque = 2;
 inline constexpr std::uint32_t kCommunicatorInter = 4;
 inline constexpr std::uint32_t kCommunicatorWorld = 8;
@@ -112,8 +114,9 @@ inline constexpr std::size_t kUnnumbered = 1024;
 inline constexpr std::size_t kVectorWords = 65536;
 inline constexpr std::size_t kMapsBytes = 256 * 1024;
 
-/// A vector collective's blocks in the vector area: a ring of words. `count` of the record is the number of words
-/// ever written before it; there lie 2 words (size, flags), then `size` PeerBlocks sent and `size` expected.
+/// A vector collective's blocks in the vector area: a ring of words. `count` of the record is the number of
+/// words ever written before it; there lie 2 words (size, flags), then `size` PeerBlocks sent and `size`
+/// expected.
 struct VectorHead {
   std::uint64_t position;  ///< same as the record's count: tells an overwritten place
   std::uint32_t size;
@@ -129,24 +132,24 @@ struct RecorderHeader {
   std::uint32_t bytes;  ///< sizeof(RecorderFile)
   std::int32_t pid;
   std::uint32_t uid;
-  std::uint64_t start_time;   ///< of the process, field 22 of /proc/PID/stat: tells a reused pid
-  std::uint64_t world_key;    ///< same for all ranks of one MPI_COMM_WORLD
-  std::int32_t world_rank;    ///< -1 until known
+  std::uint64_t start_time;  ///< of the process, field 22 of /proc/PID/stat: tells a reused pid
+  std::uint64_t world_key;   ///< same for all ranks of one MPI_COMM_WORLD
+  std::int32_t world_rank;   ///< -1 until known
   std::int32_t world_size;
-  ClockPair begin;            ///< when the file was made
-  ClockPair latest;           ///< refreshed by the agent thread
+  ClockPair begin;   ///< when the file was made
+  ClockPair latest;  ///< refreshed by the agent thread
   std::int64_t begin_realtime_ns;
   Phase phase;
   std::int32_t exit_status;   ///< of exit or _exit, once Exiting; -1 unknown
   std::int32_t fatal_signal;  ///< caught on its way to the default action; 0 none
   std::int32_t terminated;    ///< 1: SIGTERM came from outside
   std::int32_t abort_code;
-  std::int32_t thread_level;  ///< MPI_THREAD_*, -1 unknown
+  std::int32_t thread_level;     ///< MPI_THREAD_*, -1 unknown
   std::int32_t library_threads;  ///< threads that appeared during MPI_Init, plus our agent
-  std::uint32_t error_class;  ///< MPI reported an error of this class; 0 none
-  std::uint64_t positions[2];  ///< records ever begun in each ring
-  std::uint64_t vector_words;  ///< words ever written to the vector area
-  std::uint32_t communicators;  ///< slots ever used
+  std::uint32_t error_class;     ///< MPI reported an error of this class; 0 none
+  std::uint64_t positions[2];    ///< records ever begun in each ring
+  std::uint64_t vector_words;    ///< words ever written to the vector area
+  std::uint32_t communicators;   ///< slots ever used
   std::uint32_t threads;
   std::uint32_t maps_bytes;
   std::uint32_t maps_stamp;
@@ -184,8 +187,8 @@ struct WorldCount {
 };
 inline constexpr std::size_t kMaxWorlds = 16;
 
-/// The one page that all processes of a run share: how the leader and the others call each other. Zero-filled is
-/// its valid initial state, so that whoever comes first need not be known.
+/// The one page that all processes of a run share: how the leader and the others call each other. Zero-filled
+/// is its valid initial state, so that whoever comes first need not be known.
 struct Board {
   std::atomic<std::uint32_t> looks_started;    ///< by the leader
   std::atomic<std::uint32_t> looks_completed;  ///< futex

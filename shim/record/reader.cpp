@@ -1,13 +1,12 @@
 #include "record/reader.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-
-#include <fmt/format.h>
 
 namespace accel {
 namespace {
@@ -21,7 +20,9 @@ constexpr std::size_t ring_offset(Ring ring) {
   return ring == Ring::Collectives ? offsetof(RecorderFile, collectives) : offsetof(RecorderFile, unnumbered);
 }
 
-constexpr std::uint64_t ring_capacity(Ring ring) { return ring == Ring::Collectives ? kCollectives : kUnnumbered; }
+constexpr std::uint64_t ring_capacity(Ring ring) {
+  return ring == Ring::Collectives ? kCollectives : kUnnumbered;
+}
 
 bool holds(const CallRecord& record, Ring ring, std::uint64_t position) {
   return record.stamp == static_cast<std::uint32_t>((position / ring_capacity(ring) + 1) * 2);
@@ -83,7 +84,8 @@ std::vector<BlockedCall> RecordReader::blocked(const RecorderHeader& header) con
   const std::size_t count = std::min<std::size_t>(header.threads, kMaxThreads);
   std::vector<ThreadRecord> threads(count);
   std::vector<BlockedCall> result;
-  if (count == 0 || !copy(offsetof(RecorderFile, threads), threads.data(), count * sizeof(ThreadRecord))) return result;
+  if (count == 0 || !copy(offsetof(RecorderFile, threads), threads.data(), count * sizeof(ThreadRecord)))
+    return result;
   const ClockPair now = ClockPair::now();
   for (const ThreadRecord& thread : threads) {
     if (thread.tid == 0 || thread.current < 2) continue;
@@ -103,7 +105,8 @@ std::vector<BlockedCall> RecordReader::blocked(const RecorderHeader& header) con
 
 bool RecordReader::read(ProcessEvidence& process) const {
   struct stat info;
-  const bool whole = fstat(file_.get(), &info) == 0 && info.st_size == static_cast<off_t>(sizeof(RecorderFile));
+  const bool whole =
+      fstat(file_.get(), &info) == 0 && info.st_size == static_cast<off_t>(sizeof(RecorderFile));
   if (!whole || !read_header(header_)) return false;
   process.pid = header_.pid;
   process.host = text(header_.host);
@@ -144,7 +147,8 @@ bool RecordReader::read(ProcessEvidence& process) const {
 std::optional<CallRecord> RecordReader::call(std::uint16_t communicator, std::uint64_t sequence) const {
   CommunicatorRecord last;
   const std::size_t slot = communicator % kMaxCommunicators;
-  if (!copy_stable(offsetof(RecorderFile, communicators) + slot * sizeof last, &last, sizeof last)) return std::nullopt;
+  if (!copy_stable(offsetof(RecorderFile, communicators) + slot * sizeof last, &last, sizeof last))
+    return std::nullopt;
   if (sequence == 0 || sequence > last.sequence) return std::nullopt;
   // Other communicators' calls lie in between, so this is the nearest place where it can be; then backwards.
   std::uint64_t position = last.position - std::min(last.position, last.sequence - sequence);
@@ -154,7 +158,8 @@ std::optional<CallRecord> RecordReader::call(std::uint16_t communicator, std::ui
     const std::uint64_t first = position % kCollectives;
     const std::size_t take = std::min<std::uint64_t>({kChunk, first + 1, position + 1, kCollectives - seen});
     const std::uint64_t low = position - (take - 1);
-    if (!copy(ring_offset(Ring::Collectives) + (low % kCollectives) * sizeof(CallRecord), chunk, take * sizeof(CallRecord))) {
+    if (!copy(ring_offset(Ring::Collectives) + (low % kCollectives) * sizeof(CallRecord), chunk,
+              take * sizeof(CallRecord))) {
       return std::nullopt;
     }
     for (std::size_t i = take; i-- > 0;) {
@@ -179,7 +184,8 @@ std::optional<VectorEvidence> RecordReader::vectors(const CallRecord& record) co
   VectorHead head;
   if (index + sizeof head / 8 > kVectorWords || !copy(offset, &head, sizeof head)) return std::nullopt;
   const std::size_t bytes = 2 * std::size_t{head.size} * sizeof(PeerBlock);
-  if (head.position != place || head.size == 0 || index * 8 + sizeof head + bytes > kVectorWords * 8) return std::nullopt;
+  if (head.position != place || head.size == 0 || index * 8 + sizeof head + bytes > kVectorWords * 8)
+    return std::nullopt;
   std::vector<PeerBlock> blocks(2 * std::size_t{head.size});
   if (!copy(offset + sizeof head, blocks.data(), bytes)) return std::nullopt;
   // Overwritten while we read?
@@ -198,11 +204,13 @@ DatatypeEvidence RecordReader::datatype(DatatypeId id) const {
   if (id < std::size(kDatatypes)) {
     const TypeSignature& signature = kDatatypes[id].signature;
     const bool simple = signature.only != BasicType::None && signature.length == 1;
-    return {signature, simple ? std::string(name_of(signature.only)) : std::string(kDatatypes[id].name), true};
+    return {signature, simple ? std::string(name_of(signature.only)) : std::string(kDatatypes[id].name),
+            true};
   }
   DatatypeRecord record;
   if (id < kDerived || id - kDerived >= static_cast<int>(kMaxDatatypes) ||
-      !copy(offsetof(RecorderFile, datatypes) + std::size_t{static_cast<std::size_t>(id - kDerived)} * sizeof record,
+      !copy(offsetof(RecorderFile, datatypes) +
+                std::size_t{static_cast<std::size_t>(id - kDerived)} * sizeof record,
             &record, sizeof record)) {
     return {{}, "a derived datatype", false};
   }
@@ -212,7 +220,8 @@ DatatypeEvidence RecordReader::datatype(DatatypeId id) const {
 std::vector<std::uint64_t> RecordReader::site(const CallRecord& record) const {
   CallSite site;
   if (record.site == 0 || record.site >= kMaxSites ||
-      !copy(offsetof(RecorderFile, sites) + record.site * sizeof site, &site, sizeof site) || site.complete != 1) {
+      !copy(offsetof(RecorderFile, sites) + record.site * sizeof site, &site, sizeof site) ||
+      site.complete != 1) {
     return {};
   }
   return {site.pcs, site.pcs + std::min<std::size_t>(site.depth, kSiteDepth)};

@@ -1,5 +1,5 @@
-// Reads another process's recorder file. Every byte in it is foreign: nothing is believed without a bound, and
-// nothing here can fault, whatever the file holds or whoever truncates it meanwhile (pread, not mmap).
+// Reads another process's recorder file. Every byte in it is foreign: nothing is believed without a bound,
+// and nothing here can fault, whatever the file holds or whoever truncates it meanwhile (pread, not mmap).
 #pragma once
 #include <memory>
 #include <string>

@@ -1,6 +1,7 @@
 #include "record/recorder.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -11,8 +12,6 @@
 #include <cstdio>
 #include <mutex>
 #include <string>
-
-#include <fmt/format.h>
 
 #include "record/process_stat.h"
 
@@ -46,16 +45,19 @@ std::string program_name() {
 
 Result<Recorder*> Recorder::create(const RunDirectory& run) {
   using Failure = Result<Recorder*>;
-  // A file of that name is left over from before an exec, or from a process that had our pid: its turn is over.
+  // A file of that name is left over from before an exec, or from a process that had our pid: its turn is
+  // over.
   const std::string name = fmt::format("{}.record", getpid());
   unlinkat(run.fd(), name.c_str(), 0);
-  const FileDescriptor file(openat(run.fd(), name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file) return Failure::failure(fmt::format("cannot create {}/{}: {}", run.path(), name, std::strerror(errno)));
+  const FileDescriptor file(
+      openat(run.fd(), name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file)
+    return Failure::failure(fmt::format("cannot create {}/{}: {}", run.path(), name, std::strerror(errno)));
   const int error = reserve(file.get(), sizeof(RecorderFile));
   if (error != 0) {
     unlinkat(run.fd(), name.c_str(), 0);
-    return Failure::failure(fmt::format("no room for {} KiB in {}: {}", sizeof(RecorderFile) / 1024, run.path(),
-                                        std::strerror(error)));
+    return Failure::failure(fmt::format("no room for {} KiB in {}: {}", sizeof(RecorderFile) / 1024,
+                                        run.path(), std::strerror(error)));
   }
   void* memory = mmap(nullptr, sizeof(RecorderFile), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (memory == MAP_FAILED) {
@@ -93,12 +95,13 @@ ThreadRecord* Recorder::claim_thread() {
   for (std::size_t i = 0; i < kMaxThreads; ++i) {
     ThreadRecord& thread = file_->threads[i];
     std::uint32_t free = 0;
-    if (!__atomic_compare_exchange_n(&thread.tid, &free, tid, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) continue;
+    if (!__atomic_compare_exchange_n(&thread.tid, &free, tid, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+      continue;
     store(thread.current, std::uint64_t{0});
     std::uint32_t used = load(header().threads);
-    while (used < i + 1 && !__atomic_compare_exchange_n(&header().threads, &used, static_cast<std::uint32_t>(i + 1),
-                                                        false, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
-    }
+    while (used < i + 1 &&
+           !__atomic_compare_exchange_n(&header().threads, &used, static_cast<std::uint32_t>(i + 1), false,
+                                        __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {}
     pthread_setspecific(thread_key, &thread);
     return &thread;
   }
@@ -111,7 +114,8 @@ int Recorder::add_communicator(const CommunicatorRecord& communicator) {
     std::uint32_t stamp = load(target.stamp);
     const bool free = load(target.key) == 0 || (load(target.flags) & kCommunicatorFreed) != 0;
     if (!free || (stamp & 1) != 0 ||
-        !__atomic_compare_exchange_n(&target.stamp, &stamp, stamp | 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+        !__atomic_compare_exchange_n(&target.stamp, &stamp, stamp | 1, false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_RELAXED)) {
       continue;
     }
     target.flags = communicator.flags;
@@ -125,8 +129,7 @@ int Recorder::add_communicator(const CommunicatorRecord& communicator) {
     __atomic_store_n(&target.stamp, (stamp | 1) + 1, __ATOMIC_RELEASE);
     std::uint32_t used = load(header().communicators);
     while (used < slot + 1 && !__atomic_compare_exchange_n(&header().communicators, &used, slot + 1, false,
-                                                           __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
-    }
+                                                           __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {}
     return static_cast<int>(slot);
   }
   return -1;
@@ -145,7 +148,8 @@ DatatypeId Recorder::add_datatype(const TypeSignature& signature, const char* na
   const std::lock_guard lock(mutex);
   for (std::size_t slot = 0; slot < used; ++slot) {
     const DatatypeRecord& record = file_->datatypes[slot];
-    if (TypeSignature{record.hash, record.length, record.only} == signature) return static_cast<DatatypeId>(kDerived + slot);
+    if (TypeSignature{record.hash, record.length, record.only} == signature)
+      return static_cast<DatatypeId>(kDerived + slot);
   }
   if (used == kMaxDatatypes) return kUnknownDatatype;
   DatatypeRecord& record = file_->datatypes[used];
@@ -167,7 +171,8 @@ Recorder::Vectors Recorder::reserve_vectors(int size) {
   do {  // never across the end of the ring
     const std::uint64_t left = kVectorWords - position % kVectorWords;
     place = left < words ? position + left : position;
-  } while (!__atomic_compare_exchange_n(&written, &position, place + words, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  } while (!__atomic_compare_exchange_n(&written, &position, place + words, false, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED));
   std::uint64_t* memory = file_->vectors + place % kVectorWords;
   std::memset(memory, 0, words * 8);
   Vectors vectors;
@@ -198,7 +203,8 @@ void Recorder::refresh_maps() {
 }
 
 void Recorder::detach() {
-  mmap(file_, sizeof(RecorderFile), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  [[maybe_unused]] void* const there = mmap(file_, sizeof(RecorderFile), PROT_READ | PROT_WRITE,
+                                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 }
 
 }  // namespace accel

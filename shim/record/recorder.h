@@ -39,7 +39,8 @@ class Recorder {
   };
 
   /// Records that a numbered call (a collective) starts and gives it its number on the communicator.
-  [[gnu::always_inline]] Ticket begin_numbered(const Draft& draft, const Agreement& agreement, ThreadRecord* thread) {
+  [[gnu::always_inline]] Ticket begin_numbered(const Draft& draft, const Agreement& agreement,
+                                               ThreadRecord* thread) {
     CommunicatorRecord& communicator = file_->communicators[draft.communicator % kMaxCommunicators];
     const std::uint64_t sequence = load(communicator.sequence) + 1;
     const std::uint64_t chain = mix(load(communicator.chain), agreement.agreed);
@@ -65,8 +66,8 @@ class Recorder {
     return ticket;
   }
 
-  /// Records that the call has returned. When, is not recorded: a second time stamp would be a third of a call's cost,
-  /// and how long a rank waited follows from when the last of them came.
+  /// Records that the call has returned. When, is not recorded: a second time stamp would be a third of a
+  /// call's cost, and how long a rank waited follows from when the last of them came.
   static void end(const Ticket& ticket) {
     store(ticket.record->returned, std::uint32_t{1});
     if (ticket.thread != nullptr) __atomic_store_n(&ticket.thread->current, 0, __ATOMIC_RELEASE);
@@ -98,7 +99,8 @@ class Recorder {
   /// MPI_THREAD_SERIALIZED or less: the program makes its calls one at a time. Before the first call.
   void expect_one_call_at_a_time() { one_at_a_time_ = true; }
 
-  /// Whether an address lies in the mapping: a SIGBUS there is ours (somebody truncated the file). Signal-safe.
+  /// Whether an address lies in the mapping: a SIGBUS there is ours (somebody truncated the file).
+  /// Signal-safe.
   bool owns(const void* address) const {
     const auto* begin = reinterpret_cast<const char*>(file_);
     return address >= begin && address < begin + sizeof(RecorderFile);
@@ -116,16 +118,18 @@ class Recorder {
     __atomic_store_n(&word, value, __ATOMIC_RELAXED);
   }
   static void enter(ThreadRecord& thread, Ring ring, std::uint64_t position) {
-    __atomic_store_n(&thread.current, 2 * (position + 1) + static_cast<std::uint64_t>(ring), __ATOMIC_RELEASE);
+    __atomic_store_n(&thread.current, 2 * (position + 1) + static_cast<std::uint64_t>(ring),
+                     __ATOMIC_RELEASE);
   }
 
-  [[gnu::always_inline]] Ticket write(const Draft& draft, Ring ring, std::uint64_t sequence, std::uint64_t chain, std::uint64_t balance,
-               ThreadRecord* thread) {
+  [[gnu::always_inline]] Ticket write(const Draft& draft, Ring ring, std::uint64_t sequence,
+                                      std::uint64_t chain, std::uint64_t balance, ThreadRecord* thread) {
     const bool numbered = ring == Ring::Collectives;
     const std::size_t capacity = numbered ? kCollectives : kUnnumbered;
     std::uint64_t& next = file_->header.positions[static_cast<std::size_t>(ring)];
     // A locked add costs 20 cycles: only where threads may call at the same time.
-    const std::uint64_t position = one_at_a_time_ ? load(next) : __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED);
+    const std::uint64_t position =
+        one_at_a_time_ ? load(next) : __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED);
     if (one_at_a_time_) store(next, position + 1);
     CallRecord* const ring_begin = numbered ? file_->collectives : file_->unnumbered;
     CallRecord& record = ring_begin[position % capacity];

@@ -12,9 +12,9 @@ struct Result {
   std::string error;
 
   Result(T good) : value(std::move(good)) {}
-  static Result failure(std::string why) {
+  static Result failure(const std::string& why) {
     Result result;
-    result.error = std::move(why);
+    result.error = why;
     return result;
   }
   explicit operator bool() const { return value.has_value(); }

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -12,8 +13,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include <fmt/format.h>
-
 #include "record/process_stat.h"
 
 namespace accel {
@@ -22,7 +21,8 @@ namespace {
 constexpr const char* kLauncherPrefix = "accelrun.";
 
 /// Opens a directory of ours below `parent`; makes it if `create`.
-Result<FileDescriptor> open_private(int parent, const std::string& name, const std::string& shown, bool create) {
+Result<FileDescriptor> open_private(int parent, const std::string& name, const std::string& shown,
+                                    bool create) {
   using Failure = Result<FileDescriptor>;
   if (create && mkdirat(parent, name.c_str(), 0700) != 0 && errno != EEXIST) {
     return Failure::failure(fmt::format("cannot create {}: {}", shown, std::strerror(errno)));
@@ -34,7 +34,8 @@ Result<FileDescriptor> open_private(int parent, const std::string& name, const s
     return Failure::failure(fmt::format("{} belongs to another user", shown));
   }
   if ((info.st_mode & 077) != 0) {
-    return Failure::failure(fmt::format("{} is open to other users (mode {:o}, needs 700)", shown, info.st_mode & 0777));
+    return Failure::failure(
+        fmt::format("{} is open to other users (mode {:o}, needs 700)", shown, info.st_mode & 0777));
   }
   return fd;
 }
@@ -128,7 +129,8 @@ std::string launcher_identity() {
 
 std::string new_run_id() {
   std::uint32_t salt = 0;
-  if (getrandom(&salt, sizeof salt, GRND_NONBLOCK) != sizeof salt) salt = static_cast<std::uint32_t>(ticks_now());
+  if (getrandom(&salt, sizeof salt, GRND_NONBLOCK) != sizeof salt)
+    salt = static_cast<std::uint32_t>(ticks_now());
   return fmt::format("{}{}.{}.{:08x}", kLauncherPrefix, plain(host_name()), getpid(), salt);
 }
 
@@ -140,7 +142,8 @@ Result<RunDirectory> RunDirectory::open(const std::string& base, const std::stri
   }
 }
 
-Result<RunDirectory> RunDirectory::try_open(const std::string& base, const std::string& run_id, Missing missing) {
+Result<RunDirectory> RunDirectory::try_open(const std::string& base, const std::string& run_id,
+                                            Missing missing) {
   using Failure = Result<RunDirectory>;
   const bool launched_here = run_id.starts_with(kLauncherPrefix + plain(host_name()) + ".");
   FileDescriptor base_fd(::open(base.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -152,7 +155,8 @@ Result<RunDirectory> RunDirectory::try_open(const std::string& base, const std::
   RunDirectory run;
   run.path_ = user_path + "/" + run_id;
   run.run_id_ = run_id;
-  if (launched_here && missing == Missing::Stale && faccessat(user->get(), run_id.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
+  if (launched_here && missing == Missing::Stale &&
+      faccessat(user->get(), run_id.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
     return Failure::failure(kStaleRun);
   }
   auto fd = open_private(user->get(), run_id, run.path_, true);
@@ -201,7 +205,8 @@ void sweep_dead_runs(const std::string& base, std::int64_t older_than_seconds) {
   const std::int64_t now = nanoseconds(CLOCK_REALTIME) / 1'000'000'000;
   while (const dirent* entry = readdir(entries)) {
     if (entry->d_name[0] == '.') continue;
-    const FileDescriptor run(openat(user.get(), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    const FileDescriptor run(
+        openat(user.get(), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (!run || fstat(run.get(), &info) != 0 || now - info.st_mtime < older_than_seconds) continue;
     const FileDescriptor lock(openat(run.get(), "leader.lock", O_RDWR | O_NOFOLLOW | O_CLOEXEC));
     if (lock && flock(lock.get(), LOCK_EX | LOCK_NB) != 0) continue;

@@ -15,19 +15,19 @@
 
 namespace accel {
 
-/// Who started this process: the same text in all ranks of one MPI_COMM_WORLD on this node, another one in any
-/// other job. From the resource manager's variables, else the process manager among our ancestors, else this
-/// process alone.
+/// Who started this process: the same text in all ranks of one MPI_COMM_WORLD on this node, another one in
+/// any other job. From the resource manager's variables, else the process manager among our ancestors, else
+/// this process alone.
 std::string launcher_identity();
 
 class RunDirectory {
  public:
-  /// What a missing directory means for a run id that accelrun made on this host: Make it (accelrun itself), or
-  /// the run has ended and only its environment survived (Stale; the error is kStaleRun).
+  /// What a missing directory means for a run id that accelrun made on this host: Make it (accelrun itself),
+  /// or the run has ended and only its environment survived (Stale; the error is kStaleRun).
   enum class Missing { Make, Stale };
 
-  /// Opens `base`/accel-UID/`run_id`; other run ids' directories are made where they are missing. Refuses what
-  /// belongs to somebody else or is open to others.
+  /// Opens `base`/accel-UID/`run_id`; other run ids' directories are made where they are missing. Refuses
+  /// what belongs to somebody else or is open to others.
   static Result<RunDirectory> open(const std::string& base, const std::string& run_id,
                                    Missing missing = Missing::Stale);
 
@@ -58,8 +58,8 @@ inline constexpr const char* kStaleRun = "stale run";
 /// A new run id for accelrun; starts with "accelrun." and this host's name.
 std::string new_run_id();
 
-/// Reserves a new file's memory, so that writing to its mapping cannot fail later. 0 or an errno. A file size limit
-/// (ulimit -f) is such an error too and not a SIGXFSZ.
+/// Reserves a new file's memory, so that writing to its mapping cannot fail later. 0 or an errno. A file size
+/// limit (ulimit -f) is such an error too and not a SIGXFSZ.
 int reserve(int fd, std::size_t bytes);
 
 /// This host's name, at most 63 characters.

@@ -1,12 +1,11 @@
 #include "report/log.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-
-#include <fmt/format.h>
 
 #include "record/file_descriptor.h"
 #include "record/run_directory.h"
@@ -22,12 +21,23 @@ std::string expand(const std::string& pattern, const std::string& run_id, int ra
       continue;
     }
     switch (pattern[++i]) {
-      case 'r': path += rank >= 0 ? std::to_string(rank) : "unknown"; break;
-      case 'h': path += host_name(); break;
-      case 'p': path += std::to_string(getpid()); break;
-      case 'j': path += run_id; break;
-      case '%': path += '%'; break;
-      default: path += '%', path += pattern[i];
+      case 'r':
+        path += rank >= 0 ? std::to_string(rank) : "unknown";
+        break;
+      case 'h':
+        path += host_name();
+        break;
+      case 'p':
+        path += std::to_string(getpid());
+        break;
+      case 'j':
+        path += run_id;
+        break;
+      case '%':
+        path += '%';
+        break;
+      default:
+        path += '%', path += pattern[i];
     }
   }
   return path;
@@ -64,8 +74,9 @@ void Log::print(const std::string& text) const {
   // Opened each time: a descriptor kept for long may be closed and reused by the application.
   const FileDescriptor file(open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (file) return write_all(file.get(), text);
-  write_all(STDERR_FILENO, fmt::format("[accel] WARNING: ACCEL_LOG_FILE: cannot open {}: {}; writing to stderr\n{}",
-                                       path_, std::strerror(errno), text));
+  write_all(STDERR_FILENO,
+            fmt::format("[accel] WARNING: ACCEL_LOG_FILE: cannot open {}: {}; writing to stderr\n{}", path_,
+                        std::strerror(errno), text));
 }
 
 Log& log() {

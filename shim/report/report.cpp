@@ -1,9 +1,9 @@
 #include "report/report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
-
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "report/rank_set.h"
@@ -60,7 +60,8 @@ std::string shape(const Party& party) {
   const FunctionTraits& what = traits(call.function);
   std::vector<std::string> words;
   if (what.data) {
-    words.push_back(party.datatype.name + "[" + (what.vector ? counts_text(party.counts) : std::to_string(call.count)) + "]");
+    words.push_back(party.datatype.name + "[" +
+                    (what.vector ? counts_text(party.counts) : std::to_string(call.count)) + "]");
   }
   if (what.reduces) words.emplace_back(name_of_op(call.op));
   if (what.rooted) words.push_back(fmt::format("root {}", call.root));
@@ -115,15 +116,26 @@ std::string party_lines(const Verdict& verdict) {
   }
   const char* mark = "";
   switch (verdict.kind) {
-    case VerdictKind::Mismatch: mark = "<- differs"; break;
-    case VerdictKind::EarlyExit: mark = "<- has left"; break;
-    case VerdictKind::Crash: mark = "<- crashed"; break;
-    case VerdictKind::Deadlock: mark = "<- in the circle"; break;
+    case VerdictKind::Mismatch:
+      mark = "<- differs";
+      break;
+    case VerdictKind::EarlyExit:
+      mark = "<- has left";
+      break;
+    case VerdictKind::Crash:
+      mark = "<- crashed";
+      break;
+    case VerdictKind::Deadlock:
+      mark = "<- in the circle";
+      break;
     case VerdictKind::TimeOut:
-    case VerdictKind::Late: mark = "<- missing"; break;
+    case VerdictKind::Late:
+      mark = "<- missing";
+      break;
   }
   std::size_t width = 0;
-  for (const Line& line : lines) width = std::max(width, fmt::format("Process {}: {}", rank_set(line.ranks), line.text).size());
+  for (const Line& line : lines)
+    width = std::max(width, fmt::format("Process {}: {}", rank_set(line.ranks), line.text).size());
   std::string result;
   for (const Line& line : lines) {
     const std::string text = fmt::format("Process {}: {}", rank_set(line.ranks), line.text);
@@ -157,8 +169,8 @@ const Party& subject(const Verdict& verdict) {
 }
 
 /// Stacks as symbolized frames, for each party.
-std::vector<std::vector<Frame>> stacks_of(const Verdict& verdict, const Evidence& evidence, const Observer& observer,
-                                          std::uint32_t stack_request) {
+std::vector<std::vector<Frame>> stacks_of(const Verdict& verdict, const Evidence& evidence,
+                                          const Observer& observer, std::uint32_t stack_request) {
   std::vector<std::vector<Frame>> result;
   for (const Party& party : verdict.parties) {
     const RecordReader& reader = observer.reader(party.process);
@@ -166,7 +178,8 @@ std::vector<std::vector<Frame>> stacks_of(const Verdict& verdict, const Evidence
     if (pcs.empty() && stack_request != 0) {
       // No call to show: where its main thread was when asked.
       for (const StackRecord& stack : reader.stacks(stack_request)) {
-        const bool main_thread = static_cast<std::int32_t>(stack.tid) == evidence.processes[party.process].pid;
+        const bool main_thread =
+            static_cast<std::int32_t>(stack.tid) == evidence.processes[party.process].pid;
         if (main_thread) pcs.assign(stack.pcs, stack.pcs + stack.depth);
       }
     }
@@ -187,7 +200,8 @@ std::string other_tracebacks(const Verdict& verdict, const std::vector<std::vect
     const Party& party = verdict.parties[i];
     if (&party == &subject(verdict) || stacks[i].empty()) continue;
     const std::string text = traceback_lines(stacks[i]) + last_line(party);
-    const auto same = std::find_if(groups.begin(), groups.end(), [&](const auto& group) { return group.first == text; });
+    const auto same =
+        std::find_if(groups.begin(), groups.end(), [&](const auto& group) { return group.first == text; });
     if (same != groups.end()) {
       same->second.push_back(party.world_rank);
     } else {
@@ -215,7 +229,7 @@ json frames_json(const std::vector<Frame>& frames) {
 }
 
 json party_json(const Party& party, const ProcessEvidence& process, const std::vector<Frame>& frames) {
-  json result = {{"rank", party.world_rank},   {"host", process.host},     {"pid", process.pid},
+  json result = {{"rank", party.world_rank},   {"host", process.host},   {"pid", process.pid},
                  {"program", process.program}, {"blamed", party.blamed}, {"traceback", frames_json(frames)}};
   if (!party.state.empty()) result["state"] = party.state;
   if (!party.call) return result;
@@ -247,16 +261,19 @@ std::string error_line(const Verdict& verdict) {
         return field == Field::Count || field == Field::Peers;
       });
       if (shapes) {
-        return "accel.DistributedOperationError: Cannot apply desired operation due to shape mismatches. All shapes "
+        return "accel.DistributedOperationError: Cannot apply desired operation due to shape mismatches. All "
+               "shapes "
                "across devices must be valid.";
       }
       if (verdict.fields.front() == Field::Kind) {
-        return "accel.DistributedOperationError: Cannot apply desired operation due to kind mismatches. All processes "
+        return "accel.DistributedOperationError: Cannot apply desired operation due to kind mismatches. All "
+               "processes "
                "must call the same collectives in the same order.";
       }
       const std::string fields = list_fields(verdict);
       return fmt::format(
-          "accel.DistributedOperationError: Cannot apply desired operation due to {} mismatches. The {} must be the "
+          "accel.DistributedOperationError: Cannot apply desired operation due to {} mismatches. The {} must "
+          "be the "
           "same on all processes.",
           fields, fields);
     }
@@ -264,18 +281,20 @@ std::string error_line(const Verdict& verdict) {
       const Party& gone = subject(verdict);
       const std::vector<int> waiting = waiting_ranks(verdict);
       const std::string state = gone.state.empty() ? "has left" : gone.state;
-      return fmt::format("accel.EarlyExitError: process {} {} while {} {} for it in {}.", gone.world_rank, state,
-                         waiting.empty() ? "others" : processes(waiting), waiting.empty() ? "wait" : wait(waiting),
-                         name);
+      return fmt::format("accel.EarlyExitError: process {} {} while {} {} for it in {}.", gone.world_rank,
+                         state, waiting.empty() ? "others" : processes(waiting),
+                         waiting.empty() ? "wait" : wait(waiting), name);
     }
     case VerdictKind::Crash:
-      return fmt::format("accel.CrashError: process {} {}.", subject(verdict).world_rank, subject(verdict).state);
+      return fmt::format("accel.CrashError: process {} {}.", subject(verdict).world_rank,
+                         subject(verdict).state);
     case VerdictKind::Deadlock:
       return fmt::format("accel.DeadlockError: {} wait for each other in a circle.", processes(blamed));
     case VerdictKind::TimeOut:
     case VerdictKind::Late: {
       const std::vector<int> waiting = waiting_ranks(verdict);
-      const std::string who = blamed.empty() ? "all have made the call" : fmt::format("{} {} missing", processes(blamed), are(blamed));
+      const std::string who = blamed.empty() ? "all have made the call"
+                                             : fmt::format("{} {} missing", processes(blamed), are(blamed));
       return fmt::format("{}: {} {} in {} for {:.1f} s; {}.",
                          verdict.kind == VerdictKind::TimeOut ? "accel.TimeoutError" : "accel.LateWarning",
                          processes(waiting), waiting.size() == 1 ? "has waited" : "have waited", name,
@@ -292,10 +311,11 @@ Report make_report(const Verdict& verdict, const Evidence& evidence, const Obser
   const auto stacks = stacks_of(verdict, evidence, observer, stack_request);
   const std::size_t index = static_cast<std::size_t>(&about - verdict.parties.data());
 
-  std::string text = fmt::format("[accel] rank {} of {} on {} (pid {}): {}\n\n", about.world_rank, process.world_size,
-                                 process.host, process.pid, title(verdict.kind));
+  std::string text = fmt::format("[accel] rank {} of {} on {} (pid {}): {}\n\n", about.world_rank,
+                                 process.world_size, process.host, process.pid, title(verdict.kind));
   if (!stacks[index].empty()) {
-    text += fmt::format("Traceback (most recent call last):\n{}{}", traceback_lines(stacks[index]), last_line(about));
+    text += fmt::format("Traceback (most recent call last):\n{}{}", traceback_lines(stacks[index]),
+                        last_line(about));
   }
   text += error_line(verdict) + "\n\n";
   if (verdict.function != Function::None) text += operation_line(verdict);
@@ -342,7 +362,8 @@ std::string make_obituary(const Evidence& evidence) {
       party.call = process->blocked.front().record;
       party.datatype = process->history->datatype(party.call->datatype);
       const std::string text_of_call = shape(party);
-      last = fmt::format("inside {}{}{}", traits(party.call->function).name, text_of_call.empty() ? "" : "  ", text_of_call);
+      last = fmt::format("inside {}{}{}", traits(party.call->function).name, text_of_call.empty() ? "" : "  ",
+                         text_of_call);
     }
     text += fmt::format("  - Process {}: {}, {}\n", process->world_rank, describe_departure(*process), last);
   }

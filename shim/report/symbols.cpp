@@ -2,9 +2,11 @@
 
 #include <cxxabi.h>
 #include <dlfcn.h>
+#include <dwarf.h>
 #include <elf.h>
 #include <elfutils/libdwfl.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <link.h>
 #include <unistd.h>
 
@@ -16,9 +18,6 @@
 #include <memory>
 #include <sstream>
 
-#include <dwarf.h>
-#include <fmt/format.h>
-
 #include "record/file_descriptor.h"
 
 namespace accel {
@@ -26,12 +25,14 @@ namespace {
 
 /// libdw by dlopen: a NEEDED entry of ours that a machine lacks would keep the user's job from starting.
 struct Libdw {
-#define ACCEL_LIBDW(X)                                                                                      \
-  X(dwfl_begin) X(dwfl_end) X(dwfl_report_begin) X(dwfl_report_elf) X(dwfl_report_end)                       \
-  X(dwfl_module_addrinfo) X(dwfl_module_getsrc) X(dwfl_lineinfo) X(dwfl_module_addrdie) X(dwarf_getscopes)  \
-  X(dwarf_getscopes_die) X(dwarf_tag) X(dwarf_diename) X(dwarf_attr_integrate) X(dwarf_formstring)          \
-  X(dwarf_formudata) X(dwarf_attr) X(dwarf_getsrcfiles) X(dwarf_filesrc) X(dwarf_diecu)                     \
-  X(dwfl_build_id_find_elf) X(dwfl_standard_find_debuginfo)
+// clang-format off
+#define ACCEL_LIBDW(X)                                                                                 \
+  X(dwfl_begin) X(dwfl_end) X(dwfl_report_begin) X(dwfl_report_elf) X(dwfl_report_end)                 \
+  X(dwfl_module_addrinfo) X(dwfl_module_getsrc) X(dwfl_lineinfo) X(dwfl_module_addrdie)                \
+  X(dwarf_getscopes) X(dwarf_getscopes_die) X(dwarf_tag) X(dwarf_diename) X(dwarf_attr_integrate)      \
+  X(dwarf_formstring) X(dwarf_formudata) X(dwarf_attr) X(dwarf_getsrcfiles) X(dwarf_filesrc)           \
+  X(dwarf_diecu) X(dwfl_build_id_find_elf) X(dwfl_standard_find_debuginfo)
+// clang-format on
 #define X(name) decltype(&::name) name = nullptr;
   ACCEL_LIBDW(X)
 #undef X
@@ -41,7 +42,7 @@ struct Libdw {
     void* library = dlopen("libdw.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return;
     loaded = true;
-#define X(symbol)                                                            \
+#define X(symbol)                                                          \
   symbol = reinterpret_cast<decltype(&::symbol)>(dlsym(library, #symbol)); \
   loaded = loaded && symbol != nullptr;
     ACCEL_LIBDW(X)
@@ -60,7 +61,8 @@ std::string demangle(const char* name) {
                                                          std::free);
   std::string result = status == 0 && text ? text.get() : name;
   // Versions of a function that the compiler made: foo.isra.0, foo.constprop.1, foo.cold
-  if (const auto dot = result.find('.'); status != 0 && dot != std::string::npos && dot != 0) result.resize(dot);
+  if (const auto dot = result.find('.'); status != 0 && dot != std::string::npos && dot != 0)
+    result.resize(dot);
   return result;
 }
 
@@ -75,7 +77,9 @@ std::vector<Mapping> parse_maps(const std::string& maps) {
   for (std::string line; std::getline(lines, line);) {
     unsigned long begin = 0, end = 0, offset = 0;
     const auto slash = line.find('/');
-    if (slash == std::string::npos || std::sscanf(line.c_str(), "%lx-%lx %*s %lx", &begin, &end, &offset) != 3) continue;
+    if (slash == std::string::npos ||
+        std::sscanf(line.c_str(), "%lx-%lx %*s %lx", &begin, &end, &offset) != 3)
+      continue;
     result.push_back({begin, end, offset, line.substr(slash)});
   }
   return result;
@@ -113,7 +117,8 @@ class Module {
     }
     GElf_Off offset = 0;
     GElf_Sym symbol;
-    frame.function = demangle(dw.dwfl_module_addrinfo(module_, call, &offset, &symbol, nullptr, nullptr, nullptr));
+    frame.function =
+        demangle(dw.dwfl_module_addrinfo(module_, call, &offset, &symbol, nullptr, nullptr, nullptr));
     if (Dwfl_Line* line = dw.dwfl_module_getsrc(module_, call)) {
       const char* file = dw.dwfl_lineinfo(line, nullptr, &frame.line, nullptr, nullptr, nullptr);
       if (file != nullptr) frame.file = file;
@@ -130,14 +135,16 @@ class Module {
     if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_phentsize != sizeof(ElfW(Phdr))) return;
     segments_.resize(header.e_phnum);
     const auto bytes = static_cast<ssize_t>(segments_.size() * sizeof(ElfW(Phdr)));
-    if (pread(file.get(), segments_.data(), static_cast<std::size_t>(bytes), static_cast<off_t>(header.e_phoff)) != bytes) {
+    if (pread(file.get(), segments_.data(), static_cast<std::size_t>(bytes),
+              static_cast<off_t>(header.e_phoff)) != bytes) {
       segments_.clear();
     }
   }
 
   std::uint64_t address_of(std::uint64_t offset) const {
-    for (const ElfW(Phdr)& segment : segments_) {
-      const bool inside = segment.p_type == PT_LOAD && offset >= segment.p_offset && offset - segment.p_offset < segment.p_filesz;
+    for (const ElfW(Phdr) & segment : segments_) {
+      const bool inside = segment.p_type == PT_LOAD && offset >= segment.p_offset &&
+                          offset - segment.p_offset < segment.p_filesz;
       if (inside) return offset - segment.p_offset + segment.p_vaddr;
     }
     return offset;
@@ -214,7 +221,8 @@ std::string base_name(const std::string& path) { return path.substr(path.rfind('
 
 bool is_library_inside(const Frame& frame) {
   const std::string name = base_name(frame.module);
-  for (const char* prefix : {"libaccel.so", "libmpi", "libmpich", "libopen-", "mca_", "libuc", "libpmix", "libevent"}) {
+  for (const char* prefix :
+       {"libaccel.so", "libmpi", "libmpich", "libopen-", "mca_", "libuc", "libpmix", "libevent"}) {
     if (name.starts_with(prefix)) return true;
   }
   return false;

@@ -1,5 +1,5 @@
-// Addresses of a process, alive or gone, to functions and lines: by elfutils' libdw where it is installed, else by
-// module and offset. Never on a thread of the application, never in a signal handler.
+// Addresses of a process, alive or gone, to functions and lines: by elfutils' libdw where it is installed,
+// else by module and offset. Never on a thread of the application, never in a signal handler.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,13 +11,14 @@ struct Frame {
   std::string function;  ///< demangled; empty where no symbol is known
   std::string file;      ///< source file; empty without debug information
   int line = 0;
-  std::string module;    ///< path of the executable or library; empty if the address lies in none
+  std::string module;        ///< path of the executable or library; empty if the address lies in none
   std::uint64_t offset = 0;  ///< of the address in the module's file image
 };
 
-/// What a reader wants to see of a stack, innermost first: without our own frames and those of the MPI library at the
-/// inner end, and without what libc does before main. Several frames for an address where functions were inlined.
-/// `maps`: lines of /proc/PID/maps that name a file. `pcs`: return addresses, innermost first.
+/// What a reader wants to see of a stack, innermost first: without our own frames and those of the MPI
+/// library at the inner end, and without what libc does before main. Several frames for an address where
+/// functions were inlined. `maps`: lines of /proc/PID/maps that name a file. `pcs`: return addresses,
+/// innermost first.
 std::vector<Frame> user_frames(const std::string& maps, const std::vector<std::uint64_t>& pcs);
 
 /// The traceback's lines, outermost first ("most recent call last"), two spaces in front.

@@ -1,18 +1,18 @@
 #include "settings/settings.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <charconv>
 #include <cstdlib>
 #include <functional>
 
-#include <fmt/format.h>
-
 namespace accel {
 namespace {
 
 template <class Enum>
-bool choose(Enum& target, const std::string& text, std::initializer_list<std::pair<const char*, Enum>> choices) {
+bool choose(Enum& target, const std::string& text,
+            std::initializer_list<std::pair<const char*, Enum>> choices) {
   for (const auto& [name, value] : choices) {
     if (text == name) {
       target = value;
@@ -25,7 +25,8 @@ bool choose(Enum& target, const std::string& text, std::initializer_list<std::pa
 bool parse_seconds(std::int64_t& target, const std::string& text) {
   double seconds = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  if (error != std::errc() || end != text.data() + text.size() || !(seconds >= 0 && seconds < 1e9)) return false;
+  if (error != std::errc() || end != text.data() + text.size() || !(seconds >= 0 && seconds < 1e9))
+    return false;
   target = static_cast<std::int64_t>(seconds * 1e9);
   return true;
 }
@@ -34,8 +35,8 @@ bool parse_seconds(std::int64_t& target, const std::string& text) {
 bool parse_run_id(std::string& target, const std::string& text) {
   if (text.empty() || text.size() > 128 || text.front() == '.') return false;
   for (const char c : text) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-                       c == '-' || c == '_';
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '.' || c == '-' || c == '_';
     if (!plain) return false;
   }
   target = text;
@@ -84,7 +85,8 @@ const std::vector<Parser>& parsers() {
        [](Settings& s, const std::string& v) {
          return choose(s.stacks, v, {{"sites", Stacks::Sites}, {"hang", Stacks::Hang}, {"off", Stacks::Off}});
        }},
-      {{"ACCEL_RUN_DIR", "an absolute directory", "where the run's records lie; default $XDG_RUNTIME_DIR or /dev/shm"},
+      {{"ACCEL_RUN_DIR", "an absolute directory",
+        "where the run's records lie; default $XDG_RUNTIME_DIR or /dev/shm"},
        [](Settings& s, const std::string& v) {
          s.run_base = v;
          return !v.empty() && v.front() == '/';
@@ -92,7 +94,9 @@ const std::vector<Parser>& parsers() {
       {{"ACCEL_RUN_ID", "letters, digits, '.', '-' and '_', not starting with '.'", "name of the run"},
        [](Settings& s, const std::string& v) { return parse_run_id(s.run_id, v); }},
       {{"ACCEL_DISABLE", "0 or 1", "1: pass every call through"},
-       [](Settings& s, const std::string& v) { return choose(s.disabled, v, {{"0", false}, {"1", true}}); }},
+       [](Settings& s, const std::string& v) {
+         return choose(s.disabled, v, {{"0", false}, {"1", true}});
+       }},
   };
   return all;
 }

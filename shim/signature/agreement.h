@@ -1,9 +1,9 @@
 // What must agree: from a call with its types looked up to the two words that ranks compare.
 //
-// `agreed` must be the same on every rank of the communicator. `balance` is for what may legally differ from rank
-// to rank (vector collectives): each rank adds a word for every block it sends and subtracts one for every block
-// it expects; over all ranks of the communicator the sum is zero exactly if every sender and receiver mean the
-// same. So n ranks are compared by one word each.
+// `agreed` must be the same on every rank of the communicator. `balance` is for what may legally differ from
+// rank to rank (vector collectives): each rank adds a word for every block it sends and subtracts one for
+// every block it expects; over all ranks of the communicator the sum is zero exactly if every sender and
+// receiver mean the same. So n ranks are compared by one word each.
 #pragma once
 #include <cstdint>
 
@@ -21,8 +21,8 @@ struct Agreement {
 
 /// What a vector collective exchanges with one peer.
 struct PeerBlock {
-  std::uint64_t hash = 0;   ///< block_hash; 0: nothing
-  std::int64_t count = 0;   ///< elements, for the report
+  std::uint64_t hash = 0;  ///< block_hash; 0: nothing
+  std::int64_t count = 0;  ///< elements, for the report
 };
 
 /// One side of a call with its type resolved.
@@ -43,7 +43,8 @@ constexpr std::uint64_t pair_word(int from, int to, std::uint64_t block) {
 
 /// The part of `agreed` that every collective has; not mixed yet.
 constexpr std::uint64_t agreed_start(Function function, std::int32_t root, std::uint16_t op) {
-  return static_cast<std::uint64_t>(function) << 48 | static_cast<std::uint64_t>(op) << 32 | static_cast<std::uint32_t>(root);
+  return static_cast<std::uint64_t>(function) << 48 | static_cast<std::uint64_t>(op) << 32 |
+         static_cast<std::uint32_t>(root);
 }
 
 /// For vector collectives. `sends[j]` goes to rank j, `expects[i]` comes from rank i; either may be null.

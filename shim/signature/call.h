@@ -8,8 +8,8 @@ namespace accel {
 /// MPICH, whose upper half may then be garbage (clang -O0 leaves it so from the 7th argument on).
 using Handle = std::uintptr_t;
 
-/// One side's buffer: where, how many, of what. Vector collectives have one count (and for Alltoallw one type)
-/// a peer: the arrays belong to the application and are valid during the call only.
+/// One side's buffer: where, how many, of what. Vector collectives have one count (and for Alltoallw one
+/// type) a peer: the arrays belong to the application and are valid during the call only.
 struct Side {
   const void* buffer = nullptr;
   std::int64_t count = 0;
@@ -19,7 +19,7 @@ struct Side {
 };
 
 struct Call {
-  Side send;          ///< functions with one count and type for both directions use `send`
+  Side send;  ///< functions with one count and type for both directions use `send`
   Side recv;
   Handle op = 0;
   Handle communicator = 0;

@@ -14,14 +14,14 @@ using DatatypeId = std::uint16_t;
 inline constexpr DatatypeId kDerived = 0x8000;
 inline constexpr DatatypeId kUnknownDatatype = 0xffff;
 
-/// Number of a reduction op in a record: 0 none, then predefined ones in table order. User-defined ops differ in
-/// address from rank to rank and are compared by commutativity only.
+/// Number of a reduction op in a record: 0 none, then predefined ones in table order. User-defined ops differ
+/// in address from rank to rank and are compared by commutativity only.
 using ReduceOpId = std::uint16_t;
 inline constexpr ReduceOpId kUserOp = 0x4000;
 inline constexpr ReduceOpId kUserOpCommutative = 0x4001;
 
 struct PredefinedDatatype {
-  std::string_view name;         ///< without "MPI_"
+  std::string_view name;  ///< without "MPI_"
   const char* openmpi_symbol;
   std::uint32_t mpich_constant;
   TypeSignature signature;

@@ -33,12 +33,12 @@ enum class Function : std::uint16_t {
 struct FunctionTraits {
   std::string_view name;
   Flow flow = Flow::NoWait;
-  bool numbered = false;   ///< counts in the communicator's order of calls
-  bool data = false;       ///< moves data: has counts and datatypes
-  bool vector = false;     ///< has a count for each peer
+  bool numbered = false;  ///< counts in the communicator's order of calls
+  bool data = false;      ///< moves data: has counts and datatypes
+  bool vector = false;    ///< has a count for each peer
   bool rooted = false;
   bool reduces = false;
-  bool creates = false;    ///< makes a new communicator
+  bool creates = false;  ///< makes a new communicator
 };
 
 namespace detail {

@@ -9,9 +9,9 @@
 
 namespace accel::role {
 
-#define ACCEL_ROLE(name, type, effect)                          \
-  struct name {                                                 \
-    type value;                                                 \
+#define ACCEL_ROLE(name, type, effect)                           \
+  struct name {                                                  \
+    type value;                                                  \
     void describe([[maybe_unused]] Call& call) const { effect; } \
   };
 

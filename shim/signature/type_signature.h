@@ -13,6 +13,7 @@ namespace accel {
 
 /// Basic types by representation: MPI_INT, MPI_INT32_T and MPI_INTEGER are all Int32, since no rank computes
 /// garbage when they meet.
+// clang-format off
 #define ACCEL_BASIC_TYPES(X)                                                                           \
   X(None, "none")                                                                                      \
   X(Byte, "byte") X(Char, "char") X(WChar, "wchar") X(Bool, "bool") X(Logical, "logical")              \
@@ -21,6 +22,7 @@ namespace accel {
   X(Float32, "float32") X(Float64, "float64") X(Float80, "float80") X(Float128, "float128")            \
   X(Complex64, "complex64") X(Complex128, "complex128") X(Complex160, "complex160")                    \
   X(Complex256, "complex256") X(Packed, "packed")
+// clang-format on
 
 enum class BasicType : std::uint8_t {
 #define X(name, text) name,
@@ -31,9 +33,9 @@ enum class BasicType : std::uint8_t {
 /// A sequence of basic types, by hash. Two signatures are equal exactly if their sequences are (but for hash
 /// collisions).
 struct TypeSignature {
-  std::uint64_t hash = 0;               ///< polynomial hash modulo 2^61-1; unused while `only` is set
-  std::uint64_t length = 0;             ///< number of basic types
-  BasicType only = BasicType::None;     ///< the one type that the sequence consists of, if it is one
+  std::uint64_t hash = 0;            ///< polynomial hash modulo 2^61-1; unused while `only` is set
+  std::uint64_t length = 0;          ///< number of basic types
+  BasicType only = BasicType::None;  ///< the one type that the sequence consists of, if it is one
 
   static constexpr TypeSignature of(BasicType type, std::uint64_t length = 1) {
     return {0, length, length != 0 ? type : BasicType::None};

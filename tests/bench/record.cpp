@@ -58,7 +58,8 @@ void two_time_stamps(benchmark::State& state) {
 BENCHMARK(two_time_stamps);
 
 void block_of_a_derived_type(benchmark::State& state) {
-  const TypeSignature mixed = concat(TypeSignature::of(BasicType::Float64), TypeSignature::of(BasicType::Int32));
+  const TypeSignature mixed =
+      concat(TypeSignature::of(BasicType::Float64), TypeSignature::of(BasicType::Int32));
   for (auto _ : state) benchmark::DoNotOptimize(block_hash(mixed, 1000));
 }
 BENCHMARK(block_of_a_derived_type);

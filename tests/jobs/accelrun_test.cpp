@@ -26,16 +26,20 @@ TEST(Accelrun, BadInputIsOneLineThatSaysWhatToDo) {
       {"--bogus true", 64, "accelrun: unknown option --bogus; accelrun --help lists them\n"},
       {"--check maybe true", 64, "accelrun: --check maybe is not valid: expected async, sync or off\n"},
       {"--timeout ten true", 64, "accelrun: --timeout ten is not valid: expected seconds (0: never)\n"},
-      {"--engine slurm true", 64, "accelrun: --engine slurm is not valid: expected auto, plain, openmpi or hydra\n"},
+      {"--engine slurm true", 64,
+       "accelrun: --engine slurm is not valid: expected auto, plain, openmpi or hydra\n"},
       {"--library /no/lib.so true", 64, "accelrun: --library /no/lib.so: no such file\n"},
-      {"no-such-command-here", 127, "accelrun: no-such-command-here: command not found in PATH; is it installed?\n"},
+      {"no-such-command-here", 127,
+       "accelrun: no-such-command-here: command not found in PATH; is it installed?\n"},
       {"/no/such/file", 127, "accelrun: /no/such/file does not exist: check the path\n"},
       {"/etc/passwd", 126, "accelrun: /etc/passwd is not executable: check its permissions\n"},
       {"/tmp", 126, "accelrun: /tmp is not executable: check its permissions\n"},
       {"mpirun.openmpi --hostfile /no/hosts true", 64,
-       "accelrun: host file /no/hosts (given to /usr/bin/mpirun.openmpi by --hostfile) cannot be read: check the path\n"},
+       "accelrun: host file /no/hosts (given to /usr/bin/mpirun.openmpi by --hostfile) cannot be read: check "
+       "the path\n"},
       {"mpiexec.mpich -f /no/hosts true", 64,
-       "accelrun: host file /no/hosts (given to /usr/bin/mpiexec.mpich by -f) cannot be read: check the path\n"},
+       "accelrun: host file /no/hosts (given to /usr/bin/mpiexec.mpich by -f) cannot be read: check the "
+       "path\n"},
   };
   for (const Case& one : cases) {
     const Outcome outcome = run_shell(accelrun() + " " + one.words);
@@ -49,7 +53,8 @@ TEST(Accelrun, HelpFitsAScreenAndShowsExamples) {
   EXPECT_EQ(outcome.status, 0);
   EXPECT_LE(std::count(outcome.output.begin(), outcome.output.end(), '\n'), 40);
   std::size_t examples = 0;
-  for (std::size_t at = 0; (at = outcome.output.find("\n  accelrun ", at)) != std::string::npos; ++at) ++examples;
+  for (std::size_t at = 0; (at = outcome.output.find("\n  accelrun ", at)) != std::string::npos; ++at)
+    ++examples;
   EXPECT_EQ(examples, 3u);
 }
 
@@ -77,17 +82,23 @@ TEST(Accelrun, KeepKeepsTheVerdict) {
 TEST(Accelrun, AllRanksKilledIsAnObituaryNotAVerdict) {
   for (const Mpi mpi : kBoth) {
     Scratch scratch;
-    // Rank 0's last words tell that all are on their way; then all are killed in one call, as a batch system does it.
+    // Rank 0's last words tell that all are on their way; then all are killed in one call, as a batch system
+    // does it.
     const std::string script = scratch.path() + "/killer.sh";
     std::ofstream(script) << "#!/bin/sh\n"
-                          << "until [ $(ls " << scratch.path() << "/accel-*/*/*.record 2>/dev/null | wc -l) = 2 ]; do :; done\n"
+                          << "until [ $(ls " << scratch.path()
+                          << "/accel-*/*/*.record 2>/dev/null | wc -l) = 2 ]; do :; done\n"
                           << "until grep -q ok " << scratch.path() << "/out; do :; done\n"
-                          << "kill -9 $(basename -a -s .record " << scratch.path() << "/accel-*/*/*.record)\n";
-    const Outcome outcome = run_shell("sh " + script + " & ACCEL_RUN_DIR=" + scratch.path() + " " + accelrun() + " " +
-                                      launcher(mpi, 2) + " " + program(mpi, "waiting") + " >" + scratch.path() + "/out 2>" +
-                                      scratch.path() + "/err; echo status $?; cat " + scratch.path() + "/err");
+                          << "kill -9 $(basename -a -s .record " << scratch.path()
+                          << "/accel-*/*/*.record)\n";
+    const Outcome outcome =
+        run_shell("sh " + script + " & ACCEL_RUN_DIR=" + scratch.path() + " " + accelrun() + " " +
+                  launcher(mpi, 2) + " " + program(mpi, "waiting") + " >" + scratch.path() + "/out 2>" +
+                  scratch.path() + "/err; echo status $?; cat " + scratch.path() + "/err");
     EXPECT_NE(outcome.output.find("[accel] the job is gone without a verdict"), std::string::npos) << outcome;
-    EXPECT_NE(outcome.output.find("Process 1: was killed by signal 9 (SIGKILL), inside MPI_Recv"), std::string::npos) << outcome;
+    EXPECT_NE(outcome.output.find("Process 1: was killed by signal 9 (SIGKILL), inside MPI_Recv"),
+              std::string::npos)
+        << outcome;
     EXPECT_EQ(outcome.output.find("accel.EarlyExitError"), std::string::npos) << outcome;
     EXPECT_TRUE(scratch.left_behind().empty());
   }
@@ -97,8 +108,9 @@ TEST(Accelrun, AllRanksKilledIsAnObituaryNotAVerdict) {
 class Interrupted {
  public:
   Interrupted(Mpi mpi, const Scratch& scratch) : out_(scratch.path() + "/out." + name_of(mpi)) {
-    const std::string command = "ACCEL_RUN_DIR=" + scratch.path() + " exec " + accelrun() + " " + launcher(mpi, 2) + " " +
-                                program(mpi, "waiting") + " >" + out_ + " 2>&1 </dev/null";
+    const std::string command = "ACCEL_RUN_DIR=" + scratch.path() + " exec " + accelrun() + " " +
+                                launcher(mpi, 2) + " " + program(mpi, "waiting") + " >" + out_ +
+                                " 2>&1 </dev/null";
     pid_ = fork();
     if (pid_ == 0) {
       execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);

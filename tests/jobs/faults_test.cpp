@@ -31,12 +31,14 @@ class Faults : public ::testing::TestWithParam<Place> {
 INSTANTIATE_TEST_SUITE_P(Both, Faults,
                          ::testing::Values(Place{Mpi::OpenMpi, Way::Launcher}, Place{Mpi::OpenMpi, Way::Bare},
                                            Place{Mpi::Mpich, Way::Launcher}, Place{Mpi::Mpich, Way::Bare}),
-                         [](const auto& info) { return name_of(info.param.mpi) + "_" + name_of(info.param.way); });
+                         [](const auto& info) {
+                           return name_of(info.param.mpi) + "_" + name_of(info.param.way);
+                         });
 
 TEST_P(Faults, MismatchIsReportedWhole) {
-  for (const char* fault : {"count", "op", "datatype", "root", "reduce-root", "bcast-count", "gather-count", "kind", "order",
-                            "split-vs-barrier", "half-count", "gatherv", "scatterv", "allgatherv", "alltoallv",
-                            "reduce-scatter"}) {
+  for (const char* fault : {"count", "op", "datatype", "root", "reduce-root", "bcast-count", "gather-count",
+                            "kind", "order", "split-vs-barrier", "half-count", "gatherv", "scatterv",
+                            "allgatherv", "alltoallv", "reduce-scatter"}) {
     SCOPED_TRACE(fault);
     const Outcome outcome = run_fault(fault);
     EXPECT_TRUE(ended_with(outcome, job_, 80));
@@ -64,18 +66,22 @@ TEST_P(Faults, ARankThatLeavesIsNamed) {
 }
 
 TEST_P(Faults, AKilledRankIsNamed) {
-  // Hydra kills the others within milliseconds, by SIGKILL: without accelrun nobody is left to speak, sometimes.
+  // Hydra kills the others within milliseconds, by SIGKILL: without accelrun nobody is left to speak,
+  // sometimes.
   if (GetParam().mpi == Mpi::Mpich && GetParam().way == Way::Bare) return;
   const Outcome outcome = run_fault("killed");
   EXPECT_EQ(outcome.status, GetParam().way == Way::Launcher ? 82 : 137) << outcome;
-  EXPECT_NE(outcome.report.find("accel.EarlyExitError: process 1 was killed by signal 9 (SIGKILL) while "), std::string::npos)
+  EXPECT_NE(outcome.report.find("accel.EarlyExitError: process 1 was killed by signal 9 (SIGKILL) while "),
+            std::string::npos)
       << outcome;
   expect_clean();
 }
 
 TEST_P(Faults, ACrashKeepsItsSignal) {
   const Outcome outcome = run_fault("segv");
-  EXPECT_NE(outcome.report.find("accel.CrashError: process 1 was killed by signal 11 (SIGSEGV)."), std::string::npos) << outcome;
+  EXPECT_NE(outcome.report.find("accel.CrashError: process 1 was killed by signal 11 (SIGSEGV)."),
+            std::string::npos)
+      << outcome;
   EXPECT_TRUE(GetParam().way == Way::Bare || outcome.status == 85) << outcome;
   EXPECT_NE(outcome.status, 0) << outcome;
   expect_clean();
@@ -98,15 +104,17 @@ TEST_P(Faults, AMissingBcastIsFoundThoughNobodyHangs) {
 }
 
 TEST_P(Faults, LateRanksAreWarnedOfThenTimedOut) {
-  // Where the missing rank is: computing, so that its stack is taken by a signal; or in pause(), which no signal may
-  // end, so that only that is known.
+  // Where the missing rank is: computing, so that its stack is taken by a signal; or in pause(), which no
+  // signal may end, so that only that is known.
   const std::pair<const char*, const char*> cases[] = {{"busy", "in train_step"}, {"late", "pause"}};
   for (const auto& [fault, place] : cases) {
     SCOPED_TRACE(fault);
     const Outcome outcome = run_fault(fault, {{"ACCEL_WARN_AFTER", "0.3"}, {"ACCEL_TIMEOUT", "1"}});
     EXPECT_TRUE(ended_with(outcome, job_, 81));
-    const auto warning = outcome.report.find("accel.LateWarning: processes 0, 2, 3 have waited in MPI_Barrier for 0.");
-    const auto error = outcome.report.find("accel.TimeoutError: processes 0, 2, 3 have waited in MPI_Barrier for 1.");
+    const auto warning =
+        outcome.report.find("accel.LateWarning: processes 0, 2, 3 have waited in MPI_Barrier for 0.");
+    const auto error =
+        outcome.report.find("accel.TimeoutError: processes 0, 2, 3 have waited in MPI_Barrier for 1.");
     EXPECT_NE(warning, std::string::npos) << outcome;
     EXPECT_NE(error, std::string::npos) << outcome;
     EXPECT_LT(warning, error);

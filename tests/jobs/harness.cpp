@@ -31,7 +31,9 @@ std::string read_file(const std::string& path) {
 }  // namespace
 
 std::string name_of(Mpi mpi) { return mpi == Mpi::OpenMpi ? "openmpi" : "mpich"; }
-std::string name_of(Way way) { return way == Way::Launcher ? "accelrun" : way == Way::Bare ? "bare" : "none"; }
+std::string name_of(Way way) {
+  return way == Way::Launcher ? "accelrun" : way == Way::Bare ? "bare" : "none";
+}
 
 Scratch::Scratch() {
   char name[] = "/tmp/accel-job-XXXXXX";
@@ -56,7 +58,9 @@ std::vector<std::string> Scratch::left_behind() const {
 
 std::string build_directory() { return variable("ACCEL_TEST_BUILD", fs::current_path().string() + "/build"); }
 std::string library() { return build_directory() + "/libaccel.so"; }
-std::string program(Mpi mpi, const std::string& name) { return build_directory() + "/programs/" + name_of(mpi) + "/" + name; }
+std::string program(Mpi mpi, const std::string& name) {
+  return build_directory() + "/programs/" + name_of(mpi) + "/" + name;
+}
 
 std::string launcher(Mpi mpi, int ranks) {
   return (mpi == Mpi::OpenMpi ? "mpirun.openmpi -n " : "mpiexec.mpich -n ") + std::to_string(ranks);
@@ -85,7 +89,8 @@ Outcome run(const Scratch& scratch, const Job& job) {
   std::string command;
   if (job.way == Way::Launcher) {
     for (const auto& [name, value] : variables) command += name + "=" + value + " ";
-    command += build_directory() + "/accelrun " + job.options + " " + launcher(job.mpi, job.ranks) + " " + what;
+    command +=
+        build_directory() + "/accelrun " + job.options + " " + launcher(job.mpi, job.ranks) + " " + what;
   } else {
     command = launcher(job.mpi, job.ranks);
     if (job.way == Way::Bare) variables["LD_PRELOAD"] = library();
@@ -107,20 +112,24 @@ std::string normalise(std::string report) {
 }
 
 std::string golden(const std::string& name, const std::string& actual) {
-  const std::string path = variable("ACCEL_TEST_SOURCE", fs::current_path().string()) + "/tests/golden/" + name + ".txt";
+  const std::string path =
+      variable("ACCEL_TEST_SOURCE", fs::current_path().string()) + "/tests/golden/" + name + ".txt";
   if (variable("ACCEL_TEST_UPDATE", "") == "1") std::ofstream(path) << actual;
   return read_file(path);
 }
 
 ::testing::AssertionResult ended_with(const Outcome& outcome, const Job& job, int status) {
   const bool hydra_may_win = job.way == Way::Bare && job.mpi == Mpi::Mpich;
-  if (outcome.status == status || (hydra_may_win && outcome.status == 9)) return ::testing::AssertionSuccess();
+  if (outcome.status == status || (hydra_may_win && outcome.status == 9))
+    return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << "expected status " << status << "; " << outcome;
 }
 
 std::ostream& operator<<(std::ostream& out, const Outcome& outcome) {
   return out << "status " << outcome.status << " after " << outcome.seconds << " s of\n  " << outcome.command
-             << "\n--- output\n" << outcome.output << "--- report\n" << outcome.report << "---\n";
+             << "\n--- output\n"
+             << outcome.output << "--- report\n"
+             << outcome.report << "---\n";
 }
 
 }  // namespace accel::testing

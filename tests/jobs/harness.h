@@ -24,8 +24,8 @@ struct Outcome {
   double seconds = 0;
 };
 
-/// A directory for one test: run directories below it, log files in it. Removed with the test; a failed test keeps it
-/// and says where it is.
+/// A directory for one test: run directories below it, log files in it. Removed with the test; a failed test
+/// keeps it and says where it is.
 class Scratch {
  public:
   Scratch();
@@ -44,7 +44,8 @@ struct Job {
   Mpi mpi = Mpi::OpenMpi;
   Way way = Way::Launcher;
   int ranks = 4;
-  std::string program;  ///< below build/programs/MPI, with its arguments; or a whole command if it starts with "/"
+  std::string
+      program;  ///< below build/programs/MPI, with its arguments; or a whole command if it starts with "/"
   std::map<std::string, std::string> variables;
   std::string options;  ///< of accelrun
 };
@@ -64,8 +65,8 @@ std::string library();
 std::string program(Mpi mpi, const std::string& name);
 std::string launcher(Mpi mpi, int ranks);
 
-/// A rank's `status` as the job's launcher returns it without accelrun: hydra kills what is left when the first rank
-/// exits, and if that comes before the others have exited too, it returns 9.
+/// A rank's `status` as the job's launcher returns it without accelrun: hydra kills what is left when the
+/// first rank exits, and if that comes before the others have exited too, it returns 9.
 ::testing::AssertionResult ended_with(const Outcome& outcome, const Job& job, int status);
 
 std::ostream& operator<<(std::ostream& out, const Outcome& outcome);

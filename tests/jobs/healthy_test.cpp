@@ -29,7 +29,8 @@ INSTANTIATE_TEST_SUITE_P(Both, Healthy, ::testing::Values(Mpi::OpenMpi, Mpi::Mpi
                          [](const auto& info) { return name_of(info.param); });
 
 TEST_P(Healthy, OddButCorrectProgramsStayAsTheyAre) {
-  for (const char* what : {"derived-types", "finalize-callback", "error-handlers", "intercomm", "topologies", "no-mpi", ""}) {
+  for (const char* what :
+       {"derived-types", "finalize-callback", "error-handlers", "intercomm", "topologies", "no-mpi", ""}) {
     expect_same("healthy " + std::string(what), 4);
   }
   expect_same("healthy fork-exec", 2);
@@ -51,11 +52,16 @@ TEST_P(Healthy, NeverFinalizing) {
 TEST_P(Healthy, ATruncatedRecordCostsTheRecordOnly) {
   const std::string id = "run-" + name_of(GetParam());
   const std::string directory = scratch_.path() + "/accel-" + std::to_string(geteuid()) + "/" + id;
-  const Outcome outcome = run(scratch_, {GetParam(), Way::Launcher, 2, "healthy truncate-own-record",
-                                         {{"TEST_RUN_DIRECTORY", directory}, {"ACCEL_RUN_ID", id}}, {}});
+  const Outcome outcome = run(scratch_, {GetParam(),
+                                         Way::Launcher,
+                                         2,
+                                         "healthy truncate-own-record",
+                                         {{"TEST_RUN_DIRECTORY", directory}, {"ACCEL_RUN_ID", id}},
+                                         {}});
   EXPECT_EQ(outcome.status, 0) << outcome;
   EXPECT_NE(outcome.output.find("ok\n"), std::string::npos) << outcome;
-  EXPECT_NE(outcome.report.find("cannot be read any more: truncated or damaged"), std::string::npos) << outcome;
+  EXPECT_NE(outcome.report.find("cannot be read any more: truncated or damaged"), std::string::npos)
+      << outcome;
 }
 
 TEST_P(Healthy, ClosedDescriptorsAreNoDeath) {
@@ -70,7 +76,8 @@ TEST_P(Healthy, NoPlaceForTheRecordIsSaidOnceARankAndNoMore) {
       {"/proc", "cannot create /proc/accel-"},
   };
   for (const auto& [place, complaint] : places) {
-    const Outcome outcome = run(scratch_, {GetParam(), Way::Bare, 2, "healthy derived-types", {{"ACCEL_RUN_DIR", place}}, {}});
+    const Outcome outcome =
+        run(scratch_, {GetParam(), Way::Bare, 2, "healthy derived-types", {{"ACCEL_RUN_DIR", place}}, {}});
     EXPECT_EQ(outcome.status, 0) << outcome;
     EXPECT_EQ(outcome.output, "ok\n") << outcome;
     EXPECT_NE(outcome.report.find(complaint), std::string::npos) << outcome;
@@ -83,8 +90,10 @@ TEST_P(Healthy, AFullPlaceForTheRecord) {
   if (mount("tmpfs", small.c_str(), "tmpfs", 0, "size=64k") != 0) {
     GTEST_SKIP() << "mounting a small tmpfs is not permitted here";
   }
-  const Outcome outcome = run(scratch_, {GetParam(), Way::Bare, 2, "healthy derived-types", {{"ACCEL_RUN_DIR", small}}, {}});
-  const Outcome launched = run(scratch_, {GetParam(), Way::Launcher, 2, "healthy derived-types", {{"ACCEL_RUN_DIR", small}}, {}});
+  const Outcome outcome =
+      run(scratch_, {GetParam(), Way::Bare, 2, "healthy derived-types", {{"ACCEL_RUN_DIR", small}}, {}});
+  const Outcome launched =
+      run(scratch_, {GetParam(), Way::Launcher, 2, "healthy derived-types", {{"ACCEL_RUN_DIR", small}}, {}});
   umount(small.c_str());
   EXPECT_EQ(outcome.status, 0) << outcome;
   EXPECT_NE(outcome.report.find("no room for"), std::string::npos) << outcome;
@@ -93,38 +102,46 @@ TEST_P(Healthy, AFullPlaceForTheRecord) {
 }
 
 TEST_P(Healthy, APersistedEnvironmentIsDormant) {
-  const Outcome outcome = run(scratch_, {GetParam(), Way::Bare, 2, "faults op",
-                                         {{"ACCEL_RUN_ID", "accelrun.$(hostname).1.deadbeef"}}, {}});
+  const Outcome outcome =
+      run(scratch_,
+          {GetParam(), Way::Bare, 2, "faults op", {{"ACCEL_RUN_ID", "accelrun.$(hostname).1.deadbeef"}}, {}});
   EXPECT_EQ(outcome.status, 0) << outcome;
   EXPECT_EQ(outcome.report, "") << outcome;
   EXPECT_TRUE(scratch_.left_behind().empty());
 }
 
 TEST_P(Healthy, DisabledMeansDisabled) {
-  const Outcome outcome = run(scratch_, {GetParam(), Way::Bare, 2, "faults op", {{"ACCEL_DISABLE", "1"}}, {}});
+  const Outcome outcome =
+      run(scratch_, {GetParam(), Way::Bare, 2, "faults op", {{"ACCEL_DISABLE", "1"}}, {}});
   EXPECT_EQ(outcome.status, 0) << outcome;
   EXPECT_EQ(outcome.report, "") << outcome;
 }
 
 TEST_P(Healthy, ABadValueIsNamedAndTheDefaultUsed) {
-  const Outcome outcome = run(scratch_, {GetParam(), Way::Bare, 2, "healthy derived-types", {{"ACCEL_TIMEOUT", "soon"}}, {}});
+  const Outcome outcome =
+      run(scratch_, {GetParam(), Way::Bare, 2, "healthy derived-types", {{"ACCEL_TIMEOUT", "soon"}}, {}});
   EXPECT_EQ(outcome.status, 0) << outcome;
-  EXPECT_NE(outcome.report.find("ACCEL_TIMEOUT=soon is not valid: expected seconds (0: never); the default is used"),
+  EXPECT_NE(outcome.report.find(
+                "ACCEL_TIMEOUT=soon is not valid: expected seconds (0: never); the default is used"),
             std::string::npos)
       << outcome;
 }
 
 TEST(Library, ExportsOnlyWhatItStandsInFrontOf) {
-  const Outcome names = run_shell("nm -D --defined-only " + library() + " | cut -d\" \" -f3 | grep -vE \"^P?MPI_\"");
+  const Outcome names =
+      run_shell("nm -D --defined-only " + library() + " | cut -d\" \" -f3 | grep -vE \"^P?MPI_\"");
   EXPECT_EQ(names.output, "_Exit\n_exit\ndlsym\n");
-  const Outcome needed = run_shell("readelf -d " + library() + " | grep NEEDED | grep -o \"\\[.*\\]\" | sort");
+  const Outcome needed =
+      run_shell("readelf -d " + library() + " | grep NEEDED | grep -o \"\\[.*\\]\" | sort");
   EXPECT_EQ(needed.output, "[ld-linux-x86-64.so.2]\n[libc.so.6]\n[libm.so.6]\n");
-  const Outcome newest = run_shell("objdump -T " + library() + " | grep -o \"GLIBC_[0-9.]*\" | sort -Vu | tail -1");
+  const Outcome newest =
+      run_shell("objdump -T " + library() + " | grep -o \"GLIBC_[0-9.]*\" | sort -Vu | tail -1");
   EXPECT_EQ(newest.output, "GLIBC_2.36\n");
 }
 
 TEST(Library, LoadsIntoProgramsThatKnowNoMpi) {
-  for (const char* command : {"/bin/true", "/bin/sh -c true", "/usr/bin/python3 -c \"print(1)\"", "/usr/bin/env true"}) {
+  for (const char* command :
+       {"/bin/true", "/bin/sh -c true", "/usr/bin/python3 -c \"print(1)\"", "/usr/bin/env true"}) {
     const Outcome outcome = run_shell("LD_PRELOAD=" + library() + " " + command);
     EXPECT_EQ(outcome.status, 0) << outcome;
   }

@@ -1,4 +1,5 @@
-// Many random programs: correct ones are left alone, and in each with one fault the fault and the rank are named.
+// Many random programs: correct ones are left alone, and in each with one fault the fault and the rank are
+// named.
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -35,8 +36,8 @@ TEST_P(RandomPrograms, CorrectOnesRaiseNoAlarm) {
     for (int done = 0, count = share(GetParam(), ranks, total); done < count; done += batch) {
       const int now = std::min(batch, count - done);
       const std::string seed = std::to_string(1000000 * ranks + done);
-      const Outcome outcome =
-          run(scratch, {GetParam(), Way::Launcher, ranks, "random " + seed + " " + std::to_string(now), {}, {}});
+      const Outcome outcome = run(
+          scratch, {GetParam(), Way::Launcher, ranks, "random " + seed + " " + std::to_string(now), {}, {}});
       ASSERT_EQ(outcome.status, 0) << outcome;
       ASSERT_EQ(outcome.report, "") << outcome;
       ASSERT_EQ(outcome.output, std::to_string(now) + " programs\n") << outcome;
@@ -51,7 +52,7 @@ TEST_P(RandomPrograms, AFaultIsFoundAndNamed) {
     const char* name;
     int status;
   };
-  const Kind kinds[] = {{"count", 80}, {"type", 80}, {"op", 80},  {"root", 80},
+  const Kind kinds[] = {{"count", 80}, {"type", 80},   {"op", 80},  {"root", 80},
                         {"kind", 80},  {"vector", 80}, {"skip", 0}, {"exit", 82}};
   const int total = wanted() != 0 ? wanted() : GetParam() == Mpi::OpenMpi ? 64 : 48;
   Scratch scratch;
@@ -62,8 +63,13 @@ TEST_P(RandomPrograms, AFaultIsFoundAndNamed) {
     const int most = GetParam() == Mpi::OpenMpi ? 8 : 4;
     const int ranks = 3 + i / 8 % (most - 2);
     std::remove(plan.c_str());
-    const Outcome outcome = run(scratch, {GetParam(), Way::Launcher, ranks,
-                                          "random " + std::to_string(500 + i) + " 1 " + kind.name + " " + plan, {}, {}});
+    const Outcome outcome =
+        run(scratch, {GetParam(),
+                      Way::Launcher,
+                      ranks,
+                      "random " + std::to_string(500 + i) + " 1 " + kind.name + " " + plan,
+                      {},
+                      {}});
     std::ifstream file(plan);
     int victim = -1;
     int size = 0;
@@ -91,7 +97,8 @@ TEST_P(RandomPrograms, AFaultIsFoundAndNamed) {
     }
     ASSERT_TRUE(named) << "process " << victim << " did it\n" << outcome;
     const bool same_operation = kind.status == 80;
-    ASSERT_TRUE(!same_operation || outcome.report.find("Operation: MPI_" + operation + " (") != std::string::npos)
+    ASSERT_TRUE(!same_operation ||
+                outcome.report.find("Operation: MPI_" + operation + " (") != std::string::npos)
         << operation << "\n"
         << outcome;
   }

@@ -27,7 +27,8 @@ INSTANTIATE_TEST_SUITE_P(Both, Routes, ::testing::Values(Mpi::OpenMpi, Mpi::Mpic
 void expect_count_mismatch(const Outcome& outcome) {
   EXPECT_EQ(outcome.status, 80) << outcome;
   EXPECT_NE(outcome.report.find("Differs in: count"), std::string::npos) << outcome;
-  EXPECT_NE(outcome.report.find("  - Process 1: float64[2], sum     <- differs"), std::string::npos) << outcome;
+  EXPECT_NE(outcome.report.find("  - Process 1: float64[2], sum     <- differs"), std::string::npos)
+      << outcome;
 }
 
 TEST_P(Routes, ThroughAPluginThatTheProgramLoads) {
@@ -45,7 +46,8 @@ TEST_P(Routes, ByDlsymOnALibraryHandle) {
 TEST_P(Routes, FromFortran) {
   const Outcome outcome = run_job("fortran");
   EXPECT_EQ(outcome.status, 80) << outcome;
-  EXPECT_NE(outcome.report.find("Operation: MPI_Allreduce (#2 on"), std::string::npos) << "each call once\n" << outcome;
+  EXPECT_NE(outcome.report.find("Operation: MPI_Allreduce (#2 on"), std::string::npos) << "each call once\n"
+                                                                                       << outcome;
   EXPECT_NE(outcome.report.find("  - Process 1: float64[512], sum"), std::string::npos) << outcome;
   EXPECT_NE(outcome.report.find("fortran.f90\", line "), std::string::npos) << outcome;
   EXPECT_EQ(run_job("fortran same").status, 0);
@@ -76,7 +78,8 @@ except MPI.Exception as error:
   const Outcome outcome = run(scratch, job);
   EXPECT_EQ(outcome.status, 80) << "the verdict stands, though the program went on\n" << outcome;
   for (const char* rank : {"0", "1", "2"}) {
-    EXPECT_NE(outcome.output.find(std::string("rank ") + rank + " caught it: True\n"), std::string::npos) << outcome;
+    EXPECT_NE(outcome.output.find(std::string("rank ") + rank + " caught it: True\n"), std::string::npos)
+        << outcome;
   }
   EXPECT_NE(outcome.report.find("Differs in: count"), std::string::npos) << outcome;
 }

@@ -1,18 +1,20 @@
 // Random MPI programs, correct by construction or with one fault.
 //
 //   random SEED COUNT               COUNT correct programs, seeds from SEED on, one after another
-//   random SEED 1 FAULT PLANFILE    the program of that seed with one fault of kind FAULT; PLANFILE gets one line that
+//   random SEED 1 FAULT PLANFILE    the program of that seed with one fault of kind FAULT; PLANFILE gets one
+//   line that
 //                                   says what was done: "victim operation group-size"
 //
-// All ranks draw the same numbers. A "family" is a communicator that each rank has a part of: the world, a duplicate,
-// a split. In a step every part of a family makes one collective call, each part with its own random arguments.
+// All ranks draw the same numbers. A "family" is a communicator that each rank has a part of: the world, a
+// duplicate, a split. In a step every part of a family makes one collective call, each part with its own
+// random arguments.
 #include <mpi.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 namespace {
@@ -39,12 +41,29 @@ struct Family {
 };
 
 enum Kind {
-  kBarrier, kBcast, kReduce, kAllreduce, kScan, kExscan, kReduceScatterBlock, kReduceScatter, kGather, kGatherv,
-  kScatter, kScatterv, kAllgather, kAllgatherv, kAlltoall, kAlltoallv, kAlltoallw, kKinds
+  kBarrier,
+  kBcast,
+  kReduce,
+  kAllreduce,
+  kScan,
+  kExscan,
+  kReduceScatterBlock,
+  kReduceScatter,
+  kGather,
+  kGatherv,
+  kScatter,
+  kScatterv,
+  kAllgather,
+  kAllgatherv,
+  kAlltoall,
+  kAlltoallv,
+  kAlltoallw,
+  kKinds
 };
-const char* const kNames[] = {"Barrier", "Bcast", "Reduce", "Allreduce", "Scan", "Exscan", "Reduce_scatter_block",
-                              "Reduce_scatter", "Gather", "Gatherv", "Scatter", "Scatterv", "Allgather", "Allgatherv",
-                              "Alltoall", "Alltoallv", "Alltoallw"};
+const char* const kNames[] = {
+    "Barrier",        "Bcast",     "Reduce",   "Allreduce", "Scan",     "Exscan",    "Reduce_scatter_block",
+    "Reduce_scatter", "Gather",    "Gatherv",  "Scatter",   "Scatterv", "Allgather", "Allgatherv",
+    "Alltoall",       "Alltoallv", "Alltoallw"};
 
 struct Step {
   Kind kind;
@@ -60,12 +79,11 @@ struct Step {
 int world_rank, world_size;
 std::vector<char> send_memory(1 << 20), recv_memory(1 << 20);
 
-bool rooted(Kind kind) {
-  return kind == kBcast || kind == kReduce || (kind >= kGather && kind <= kScatterv);
-}
+bool rooted(Kind kind) { return kind == kBcast || kind == kReduce || (kind >= kGather && kind <= kScatterv); }
 bool reduces(Kind kind) { return kind >= kReduce && kind <= kReduceScatter; }
 bool vectors(Kind kind) {
-  return kind == kReduceScatter || kind == kGatherv || kind == kScatterv || kind == kAllgatherv || kind >= kAlltoallv;
+  return kind == kReduceScatter || kind == kGatherv || kind == kScatterv || kind == kAllgatherv ||
+         kind >= kAlltoallv;
 }
 
 Step draw(Random& random, int size) {
@@ -115,52 +133,74 @@ void perform(const Step& step, MPI_Comm communicator) {
   const void* in_place_send = step.in_place ? MPI_IN_PLACE : send;
 
   switch (step.kind) {
-    case kBarrier: MPI_Barrier(communicator); break;
-    case kBcast: MPI_Bcast(send, shape.count, shape.type, step.root, communicator); break;
-    case kReduce:
-      MPI_Reduce(is_root ? in_place_send : send, is_root ? recv : nullptr, step.count, step.type, step.op, step.root, communicator);
+    case kBarrier:
+      MPI_Barrier(communicator);
       break;
-    case kAllreduce: MPI_Allreduce(in_place_send, recv, step.count, step.type, step.op, communicator); break;
-    case kScan: MPI_Scan(in_place_send, recv, step.count, step.type, step.op, communicator); break;
-    case kExscan: MPI_Exscan(in_place_send, recv, step.count, step.type, step.op, communicator); break;
+    case kBcast:
+      MPI_Bcast(send, shape.count, shape.type, step.root, communicator);
+      break;
+    case kReduce:
+      MPI_Reduce(is_root ? in_place_send : send, is_root ? recv : nullptr, step.count, step.type, step.op,
+                 step.root, communicator);
+      break;
+    case kAllreduce:
+      MPI_Allreduce(in_place_send, recv, step.count, step.type, step.op, communicator);
+      break;
+    case kScan:
+      MPI_Scan(in_place_send, recv, step.count, step.type, step.op, communicator);
+      break;
+    case kExscan:
+      MPI_Exscan(in_place_send, recv, step.count, step.type, step.op, communicator);
+      break;
     case kReduceScatterBlock:
       MPI_Reduce_scatter_block(in_place_send, recv, step.count, step.type, step.op, communicator);
       break;
-    case kReduceScatter: MPI_Reduce_scatter(in_place_send, recv, same.data(), step.type, step.op, communicator); break;
+    case kReduceScatter:
+      MPI_Reduce_scatter(in_place_send, recv, same.data(), step.type, step.op, communicator);
+      break;
     case kGather:
       MPI_Gather(is_root ? in_place_send : send, shape.count, shape.type, is_root ? recv : nullptr,
                  is_root ? shape.count : junk, is_root ? shape.type : MPI_BYTE, step.root, communicator);
       break;
     case kGatherv:
-      MPI_Gatherv(is_root ? in_place_send : send, same[static_cast<std::size_t>(rank)], step.type, is_root ? recv : nullptr,
-                  is_root ? same.data() : nullptr, is_root ? places.data() : nullptr, is_root ? step.type : MPI_BYTE,
-                  step.root, communicator);
+      MPI_Gatherv(is_root ? in_place_send : send, same[static_cast<std::size_t>(rank)], step.type,
+                  is_root ? recv : nullptr, is_root ? same.data() : nullptr,
+                  is_root ? places.data() : nullptr, is_root ? step.type : MPI_BYTE, step.root, communicator);
       break;
     case kScatter:
       MPI_Scatter(is_root ? send : nullptr, is_root ? shape.count : junk, is_root ? shape.type : MPI_BYTE,
-                  is_root && step.in_place ? MPI_IN_PLACE : recv, shape.count, shape.type, step.root, communicator);
+                  is_root && step.in_place ? MPI_IN_PLACE : recv, shape.count, shape.type, step.root,
+                  communicator);
       break;
     case kScatterv:
-      MPI_Scatterv(is_root ? send : nullptr, is_root ? same.data() : nullptr, is_root ? places.data() : nullptr,
-                   is_root ? step.type : MPI_BYTE, is_root && step.in_place ? MPI_IN_PLACE : recv,
-                   same[static_cast<std::size_t>(rank)], step.type, step.root, communicator);
+      MPI_Scatterv(is_root ? send : nullptr, is_root ? same.data() : nullptr,
+                   is_root ? places.data() : nullptr, is_root ? step.type : MPI_BYTE,
+                   is_root && step.in_place ? MPI_IN_PLACE : recv, same[static_cast<std::size_t>(rank)],
+                   step.type, step.root, communicator);
       break;
-    case kAllgather: MPI_Allgather(in_place_send, shape.count, shape.type, recv, shape.count, shape.type, communicator); break;
+    case kAllgather:
+      MPI_Allgather(in_place_send, shape.count, shape.type, recv, shape.count, shape.type, communicator);
+      break;
     case kAllgatherv:
-      MPI_Allgatherv(in_place_send, same[static_cast<std::size_t>(rank)], step.type, recv, same.data(), places.data(),
-                     step.type, communicator);
+      MPI_Allgatherv(in_place_send, same[static_cast<std::size_t>(rank)], step.type, recv, same.data(),
+                     places.data(), step.type, communicator);
       break;
-    case kAlltoall: MPI_Alltoall(send, shape.count, shape.type, recv, shape.count, shape.type, communicator); break;
+    case kAlltoall:
+      MPI_Alltoall(send, shape.count, shape.type, recv, shape.count, shape.type, communicator);
+      break;
     case kAlltoallv:
-      MPI_Alltoallv(send, to.data(), places.data(), step.type, recv, from.data(), places.data(), step.type, communicator);
+      MPI_Alltoallv(send, to.data(), places.data(), step.type, recv, from.data(), places.data(), step.type,
+                    communicator);
       break;
     case kAlltoallw: {
       std::vector<MPI_Datatype> types(static_cast<std::size_t>(size), step.type);
       for (int& place : places) place *= 8;
-      MPI_Alltoallw(send, to.data(), places.data(), types.data(), recv, from.data(), places.data(), types.data(), communicator);
+      MPI_Alltoallw(send, to.data(), places.data(), types.data(), recv, from.data(), places.data(),
+                    types.data(), communicator);
       break;
     }
-    case kKinds: break;
+    case kKinds:
+      break;
   }
   if (pair != MPI_DATATYPE_NULL) MPI_Type_free(&pair);
 }
@@ -173,7 +213,8 @@ struct Fault {
 /// Whether a step can carry the fault, for certain and in a way that a majority shows who erred.
 bool fits(const std::string& fault, const Step& step, int size) {
   if (size < 3) return false;
-  if (fault == "count") return step.kind != kBarrier && !vectors(step.kind) && step.count > 0 && !step.grouped;
+  if (fault == "count")
+    return step.kind != kBarrier && !vectors(step.kind) && step.count > 0 && !step.grouped;
   if (fault == "type") return step.kind != kBarrier && !vectors(step.kind) && step.count > 0 && !step.grouped;
   if (fault == "op") return reduces(step.kind);
   if (fault == "root") return rooted(step.kind);
@@ -204,8 +245,8 @@ void run_program(std::uint64_t seed, const Fault& fault) {
       const int parts = 1 + random.below(2);
       const bool reversed = random.chance(50);
       for (int rank = 0; rank < world_size; ++rank) family.colour.push_back(random.below(parts));
-      MPI_Comm_split(MPI_COMM_WORLD, family.colour[static_cast<std::size_t>(world_rank)], reversed ? -world_rank : world_rank,
-                     &family.communicator);
+      MPI_Comm_split(MPI_COMM_WORLD, family.colour[static_cast<std::size_t>(world_rank)],
+                     reversed ? -world_rank : world_rank, &family.communicator);
     }
     families.push_back(family);
   }

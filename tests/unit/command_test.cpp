@@ -10,7 +10,8 @@ namespace accel {
 namespace {
 
 using Words = std::vector<std::string>;
-const std::map<std::string, std::string> kVariables = {{"ACCEL_RUN_ID", "r"}, {"LD_PRELOAD", "/lib/libaccel.so"}};
+const std::map<std::string, std::string> kVariables = {{"ACCEL_RUN_ID", "r"},
+                                                       {"LD_PRELOAD", "/lib/libaccel.so"}};
 
 TEST(Engine, OpenMpiTakesVariablesByX) {
   EXPECT_EQ(command_for(Engine::OpenMpi, {"mpirun", "-n", "4", "./a"}, kVariables),
@@ -19,14 +20,16 @@ TEST(Engine, OpenMpiTakesVariablesByX) {
 
 TEST(Engine, HydraTakesVariablesByGenv) {
   EXPECT_EQ(command_for(Engine::Hydra, {"mpiexec", "-n", "4", "./a"}, kVariables),
-            (Words{"mpiexec", "-genv", "ACCEL_RUN_ID", "r", "-genv", "LD_PRELOAD", "/lib/libaccel.so", "-n", "4", "./a"}));
+            (Words{"mpiexec", "-genv", "ACCEL_RUN_ID", "r", "-genv", "LD_PRELOAD", "/lib/libaccel.so", "-n",
+                   "4", "./a"}));
 }
 
 TEST(Engine, KeepsThePreloadThatRanksAlreadyGet) {
   EXPECT_EQ(command_for(Engine::OpenMpi, {"mpirun", "-x", "LD_PRELOAD=other.so", "./a"}, kVariables),
             (Words{"mpirun", "-x", "ACCEL_RUN_ID=r", "-x", "LD_PRELOAD=/lib/libaccel.so:other.so", "./a"}));
   EXPECT_EQ(command_for(Engine::Hydra, {"mpiexec", "-genv", "LD_PRELOAD", "other.so", "./a"}, kVariables),
-            (Words{"mpiexec", "-genv", "ACCEL_RUN_ID", "r", "-genv", "LD_PRELOAD", "/lib/libaccel.so:other.so", "./a"}));
+            (Words{"mpiexec", "-genv", "ACCEL_RUN_ID", "r", "-genv", "LD_PRELOAD",
+                   "/lib/libaccel.so:other.so", "./a"}));
 }
 
 TEST(Engine, PlainCommandsStayAsTheyAre) {
@@ -85,8 +88,9 @@ TEST_F(SettingsTest, ValuesAndFallbacks) {
 
 TEST_F(SettingsTest, BadValuesAreNamedAndTheDefaultStays) {
   const std::pair<const char*, const char*> bad[] = {
-      {"ACCEL_CHECK", "maybe"},  {"ACCEL_TIMEOUT", "-1"},      {"ACCEL_TIMEOUT", "10s"}, {"ACCEL_TIMEOUT", "nan"},
-      {"ACCEL_RUN_DIR", "here"}, {"ACCEL_RUN_ID", "../../etc"}, {"ACCEL_RUN_ID", ".."},   {"ACCEL_STACKS", "1"},
+      {"ACCEL_CHECK", "maybe"}, {"ACCEL_TIMEOUT", "-1"},   {"ACCEL_TIMEOUT", "10s"},
+      {"ACCEL_TIMEOUT", "nan"}, {"ACCEL_RUN_DIR", "here"}, {"ACCEL_RUN_ID", "../../etc"},
+      {"ACCEL_RUN_ID", ".."},   {"ACCEL_STACKS", "1"},
   };
   for (const auto& [name, value] : bad) {
     complaints.clear();

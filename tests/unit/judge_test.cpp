@@ -94,7 +94,8 @@ TEST(Judge, ComparesSubCommunicatorsByThemselves) {
   SimulatedJob job(6);
   const auto evens = job.add_communicator({0, 2, 4}, 11);
   const auto odds = job.add_communicator({1, 3, 5}, 12);
-  for (int rank = 0; rank < 6; ++rank) job.call(rank, rank % 2 == 0 ? evens : odds, allreduce(rank % 2 == 0 ? 8 : 9));
+  for (int rank = 0; rank < 6; ++rank)
+    job.call(rank, rank % 2 == 0 ? evens : odds, allreduce(rank % 2 == 0 ? 8 : 9));
   EXPECT_TRUE(job.judge().empty());
   for (int rank = 1; rank < 6; rank += 2) job.call(rank, odds, bcast(2, rank == 5 ? 1 : 0));
   const auto verdicts = job.judge();
@@ -119,9 +120,12 @@ TEST(Judge, InvisibleRanksAreNoEvidence) {
   EXPECT_TRUE(job.judge().empty());
 }
 
-VectorEvidence alltoallv_of(int rank, const std::vector<std::vector<int>>& sends, const std::vector<std::vector<int>>& expects) {
+VectorEvidence alltoallv_of(int rank, const std::vector<std::vector<int>>& sends,
+                            const std::vector<std::vector<int>>& expects) {
   VectorEvidence vectors;
-  const auto block = [](int count) { return PeerBlock{block_hash(TypeSignature::of(BasicType::Int32), count), count}; };
+  const auto block = [](int count) {
+    return PeerBlock{block_hash(TypeSignature::of(BasicType::Int32), count), count};
+  };
   for (std::size_t peer = 0; peer < sends.size(); ++peer) {
     vectors.sends.push_back(block(sends[static_cast<std::size_t>(rank)][peer]));
     vectors.expects.push_back(block(expects[peer][static_cast<std::size_t>(rank)]));

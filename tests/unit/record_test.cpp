@@ -62,7 +62,8 @@ TEST_F(Record, IsReadAsItWasWritten) {
   recorder.header().world_size = 4;
   const int slot = recorder.add_communicator(world_of(3, 4));
   ThreadRecord* thread = recorder.claim_thread();
-  for (int i = 1; i <= 10; ++i) Recorder::end(recorder.begin_numbered(draft_of(slot, i), {static_cast<std::uint64_t>(i), 1}, thread));
+  for (int i = 1; i <= 10; ++i)
+    Recorder::end(recorder.begin_numbered(draft_of(slot, i), {static_cast<std::uint64_t>(i), 1}, thread));
   const auto inside = recorder.begin_numbered(draft_of(slot, 11), {11, 1}, thread);
 
   auto reader = RecordReader::open(directory.fd(), record_name());
@@ -98,13 +99,15 @@ TEST_F(Record, KeepsTheLatestCallsOfEachCommunicatorWhenTheRingGoesRound) {
   const int second = recorder.add_communicator(other);
   constexpr std::uint64_t kCalls = 3 * kCollectives;
   for (std::uint64_t i = 1; i <= kCalls; ++i) {
-    Recorder::end(recorder.begin_numbered(draft_of(i % 3 == 0 ? second : first, static_cast<std::int64_t>(i)), {i, 0}, nullptr));
+    Recorder::end(recorder.begin_numbered(draft_of(i % 3 == 0 ? second : first, static_cast<std::int64_t>(i)),
+                                          {i, 0}, nullptr));
   }
   auto reader = RecordReader::open(directory.fd(), record_name());
   ASSERT_TRUE(reader);
   const std::uint64_t last = kCalls / 3;
   ASSERT_TRUE((*reader)->call(static_cast<std::uint16_t>(second), last));
-  EXPECT_EQ((*reader)->call(static_cast<std::uint16_t>(second), last)->count, static_cast<std::int64_t>(kCalls));
+  EXPECT_EQ((*reader)->call(static_cast<std::uint16_t>(second), last)->count,
+            static_cast<std::int64_t>(kCalls));
   const auto back = (*reader)->call(static_cast<std::uint16_t>(second), last - 5000);
   ASSERT_TRUE(back);
   EXPECT_EQ(back->sequence, last - 5000);
@@ -118,7 +121,8 @@ TEST_F(Record, IsConsistentWhileItIsWritten) {
   std::atomic<bool> stop{false};
   std::thread writer([&] {
     ThreadRecord* thread = recorder.claim_thread();
-    for (std::uint64_t i = 1; !stop.load(); ++i) Recorder::end(recorder.begin_numbered(draft_of(slot, static_cast<std::int64_t>(i)), {1, 5}, thread));
+    for (std::uint64_t i = 1; !stop.load(); ++i)
+      Recorder::end(recorder.begin_numbered(draft_of(slot, static_cast<std::int64_t>(i)), {1, 5}, thread));
   });
   auto reader = RecordReader::open(directory.fd(), record_name());
   ASSERT_TRUE(reader);
@@ -152,7 +156,8 @@ TEST_F(Record, ManyThreadsAtOnceLoseNothing) {
       own.key = static_cast<std::uint64_t>(100 + t);
       const int slot = recorder.add_communicator(own);
       ThreadRecord* thread = recorder.claim_thread();
-      for (int i = 1; i <= kCalls; ++i) Recorder::end(recorder.begin_numbered(draft_of(slot, i), {1, 0}, thread));
+      for (int i = 1; i <= kCalls; ++i)
+        Recorder::end(recorder.begin_numbered(draft_of(slot, i), {1, 0}, thread));
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -216,7 +221,8 @@ TEST_F(Record, DamageIsNamedOrIgnoredButNeverFatal) {
   auto* bytes = reinterpret_cast<unsigned char*>(&recorder.file());
   const std::size_t hot = offsetof(RecorderFile, stacks);
   for (int round = 0; round < 3000; ++round) {
-    const std::size_t at = 24 + random() % (hot - 24);  // magic, version and size stay: the rest must hold by itself
+    const std::size_t at =
+        24 + random() % (hot - 24);  // magic, version and size stay: the rest must hold by itself
     const unsigned char before = bytes[at];
     bytes[at] = static_cast<unsigned char>(random());
     use();
@@ -333,7 +339,8 @@ TEST_F(Record, ACallSiteIsUnwoundOnce) {
   ASSERT_NE(site, 0);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(sites.find(caller, frame), site);
   EXPECT_EQ(fake_unwinds, 1);
-  EXPECT_NE(sites.find(caller, reinterpret_cast<const void*>(6000)), site) << "another depth is another place";
+  EXPECT_NE(sites.find(caller, reinterpret_cast<const void*>(6000)), site)
+      << "another depth is another place";
   auto reader = RecordReader::open(directory.fd(), record_name());
   ASSERT_TRUE(reader);
   CallRecord record{};

@@ -16,7 +16,8 @@ TypeSignature one(BasicType type) { return TypeSignature::of(type); }
 TEST(TypeSignature, DoesNotDependOnGrouping) {
   const TypeSignature mixed = concat(one(BasicType::Float64), one(BasicType::Int32));
   EXPECT_EQ(repeat(mixed, 6), repeat(repeat(mixed, 2), 3));
-  EXPECT_EQ(repeat(mixed, 3), concat(concat(mixed, one(BasicType::Float64)), concat(one(BasicType::Int32), mixed)));
+  EXPECT_EQ(repeat(mixed, 3),
+            concat(concat(mixed, one(BasicType::Float64)), concat(one(BasicType::Int32), mixed)));
   EXPECT_EQ(block_hash(one(BasicType::Int32), 10), block_hash(repeat(one(BasicType::Int32), 10), 1));
   EXPECT_EQ(block_hash(mixed, 4), block_hash(repeat(mixed, 2), 2));
 }
@@ -47,7 +48,8 @@ TEST(TypeSignature, SplitsOfRandomSequencesAgree) {
     const std::size_t cut = random() % 20;
     TypeSignature left;
     TypeSignature right;
-    for (std::size_t i = 0; i < 20; ++i) (i < cut ? left : right) = concat(i < cut ? left : right, one(sequence[i]));
+    for (std::size_t i = 0; i < 20; ++i)
+      (i < cut ? left : right) = concat(i < cut ? left : right, one(sequence[i]));
     EXPECT_EQ(concat(left, right), whole);
   }
 }
@@ -68,7 +70,8 @@ TEST(Agreement, BalancesToZeroExactlyWhenSendersAndReceiversMeet) {
       for (std::size_t rank = 0; rank < n; ++rank) {
         std::vector<PeerBlock> expects(n);
         for (std::size_t peer = 0; peer < n; ++peer) expects[peer] = sends[peer][rank];
-        sum += agree_vectors(1, static_cast<int>(rank), size, sent[rank].data(), expects.data(), false).balance;
+        sum +=
+            agree_vectors(1, static_cast<int>(rank), size, sent[rank].data(), expects.data(), false).balance;
       }
       return sum;
     };

@@ -110,13 +110,17 @@ class SimulatedJob {
  private:
   void make(int rank, std::uint16_t slot, const Arguments& arguments, bool inside) {
     CommunicatorRecord& state = communicator(rank, slot);
-    Agreement agreement{agreed_start(arguments.function, traits(arguments.function).rooted ? arguments.root : 0, arguments.op), 0};
+    Agreement agreement{agreed_start(arguments.function,
+                                     traits(arguments.function).rooted ? arguments.root : 0, arguments.op),
+                        0};
     if (traits(arguments.function).vector) {
       const VectorEvidence& v = arguments.vectors;
-      agreement = agree_vectors(agreement.agreed, state.rank, state.size, v.sends.empty() ? nullptr : v.sends.data(),
-                                v.expects.empty() ? nullptr : v.expects.data(), v.same_everywhere);
+      agreement =
+          agree_vectors(agreement.agreed, state.rank, state.size, v.sends.empty() ? nullptr : v.sends.data(),
+                        v.expects.empty() ? nullptr : v.expects.data(), v.same_everywhere);
     } else if (traits(arguments.function).data) {
-      agreement.agreed = mix(agreement.agreed, block_hash(TypeSignature::of(arguments.type), arguments.count));
+      agreement.agreed =
+          mix(agreement.agreed, block_hash(TypeSignature::of(arguments.type), arguments.count));
     }
     state.sequence += 1;
     state.chain = mix(state.chain, agreement.agreed);
@@ -137,7 +141,8 @@ class SimulatedJob {
     SimulatedRank& history = *ranks[static_cast<std::size_t>(rank)];
     history.calls[{slot, state.sequence}] = record;
     if (traits(arguments.function).vector) history.blocks[{slot, state.sequence}] = arguments.vectors;
-    if (inside) process(rank).blocked.push_back({static_cast<std::uint32_t>(1000 + rank), record, evidence.now_ns});
+    if (inside)
+      process(rank).blocked.push_back({static_cast<std::uint32_t>(1000 + rank), record, evidence.now_ns});
   }
 
   std::uint16_t next_slot_ = 0;

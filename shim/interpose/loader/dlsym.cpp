@@ -1,9 +1,10 @@
-// Runs anywhere: before our constructor, under the loader's lock, in signal handlers. No allocation, no locks.
+// Runs anywhere: before our constructor, under the loader's lock, in signal handlers. No allocation, no
+// locks.
 //
-// dlsym(handle, "MPI_Allreduce") of a program that loads MPI itself (MPI.jl calls that way) must lead to the wrapper.
-// For every other name dlsym must be as if we were not there: the stub jumps to the real one, so that RTLD_NEXT still
-// sees the original caller. RTLD_DEFAULT and RTLD_NEXT need no help: they follow the loader's own order, in which a
-// preloaded library comes first.
+// dlsym(handle, "MPI_Allreduce") of a program that loads MPI itself (MPI.jl calls that way) must lead to the
+// wrapper. For every other name dlsym must be as if we were not there: the stub jumps to the real one, so
+// that RTLD_NEXT still sees the original caller. RTLD_DEFAULT and RTLD_NEXT need no help: they follow the
+// loader's own order, in which a preloaded library comes first.
 #include "interpose/loader/dlsym.h"
 
 #include <dlfcn.h>
@@ -12,10 +13,12 @@
 #include "interpose/real.h"
 #include "record/call_sites.h"
 
-extern "C" __attribute__((visibility("hidden"), used)) void* accel_dlsym_filter(void* handle, const char* name,
-                                                                              const void* caller) {
+extern "C" __attribute__((visibility("hidden"), used)) void* accel_dlsym_filter(void* handle,
+                                                                                const char* name,
+                                                                                const void* caller) {
   using namespace accel;
-  const bool maybe_ours = name != nullptr && ((name[0] == 'M' && name[1] == 'P') || (name[0] == 'P' && name[1] == 'M'));
+  const bool maybe_ours =
+      name != nullptr && ((name[0] == 'M' && name[1] == 'P') || (name[0] == 'P' && name[1] == 'M'));
   find_real_dlsym();  // the stub jumps there whenever this returns nullptr
   if (!maybe_ours || handle == RTLD_DEFAULT || handle == RTLD_NEXT) return nullptr;
   void* wrapper = find_wrapper(name);

@@ -3,7 +3,8 @@
 
 namespace accel {
 
-/// The wrapper of that exact name; nullptr if we have none. No allocation, no locks: dlsym is called anywhere.
+/// The wrapper of that exact name; nullptr if we have none. No allocation, no locks: dlsym is called
+/// anywhere.
 void* find_wrapper(const char* name);
 
 }  // namespace accel

@@ -23,7 +23,7 @@ bool resolve(MpiFunctions& table) {
   void* library = mpi_library();
   if (library == nullptr) return false;
   bool all = true;
-#define X(name, ...)                                                                      \
+#define X(name, ...)                                                                       \
   table.name = reinterpret_cast<decltype(table.name)>(real_dlsym(library, "PMPI_" #name)); \
   all = all && table.name != nullptr;
   ACCEL_MPI_FUNCTIONS(X)
@@ -72,7 +72,8 @@ bool detect() {
   int length = 0;
   functions.Get_library_version(text.data(), &length);
   description.library_version = text.data();
-  description.library_version = description.library_version.substr(0, description.library_version.find_first_of(",\n"));
+  description.library_version =
+      description.library_version.substr(0, description.library_version.find_first_of(",\n"));
   const auto is = [&](const char* name) { return std::string(text.data()).find(name) != std::string::npos; };
   if (openmpi_object("ompi_mpi_comm_world") != 0) {
     describe_openmpi(description);

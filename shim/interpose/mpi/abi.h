@@ -1,5 +1,6 @@
-// What differs between the MPI families in binary, chosen at run time: so one libaccel.so serves both and the shim
-// never includes mpi.h. Source: mpi.h of Open MPI 4.1.4 and MPICH 4.0.2; a test compiles every number against both.
+// What differs between the MPI families in binary, chosen at run time: so one libaccel.so serves both and the
+// shim never includes mpi.h. Source: mpi.h of Open MPI 4.1.4 and MPICH 4.0.2; a test compiles every number
+// against both.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -25,41 +26,42 @@ struct Abi {
   /// Only the bits that mean something: in MPICH the upper half of the register can be garbage.
   Handle normalize(Handle handle) const { return handle_bytes == 4 ? handle & 0xffffffffu : handle; }
   Handle load(const void* memory) const {
-    return handle_bytes == 4 ? *static_cast<const std::uint32_t*>(memory) : *static_cast<const Handle*>(memory);
+    return handle_bytes == 4 ? *static_cast<const std::uint32_t*>(memory)
+                             : *static_cast<const Handle*>(memory);
   }
   Handle element(const void* array, int index) const {
     return load(static_cast<const char*>(array) + static_cast<std::size_t>(index) * handle_bytes);
   }
 };
 
-/// MPI functions that we call ourselves, past all wrappers. Handles go as full registers: MPICH reads its half.
-/// Output handles must be zero before the call.
-#define ACCEL_MPI_FUNCTIONS(X)                                                                        \
-  X(Get_library_version, int(char*, int*))                                                            \
-  X(Comm_rank, int(Handle, int*))                                                                     \
-  X(Comm_size, int(Handle, int*))                                                                     \
-  X(Comm_test_inter, int(Handle, int*))                                                               \
-  X(Comm_group, int(Handle, Handle*))                                                                 \
-  X(Comm_remote_group, int(Handle, Handle*))                                                          \
-  X(Group_size, int(Handle, int*))                                                                    \
-  X(Group_translate_ranks, int(Handle, int, const int*, Handle, int*))                                \
-  X(Group_free, int(Handle*))                                                                         \
-  X(Comm_create_keyval, int(void*, void*, int*, void*))                                               \
-  X(Comm_set_attr, int(Handle, int, void*))                                                           \
-  X(Comm_create_errhandler, int(void (*)(void*, int*, ...), Handle*))                                 \
-  X(Comm_get_errhandler, int(Handle, Handle*))                                                        \
-  X(Comm_set_errhandler, int(Handle, Handle))                                                         \
-  X(Comm_call_errhandler, int(Handle, int))                                                           \
-  X(Errhandler_free, int(Handle*))                                                                    \
-  X(Error_class, int(int, int*))                                                                      \
-  X(Error_string, int(int, char*, int*))                                                              \
-  X(Add_error_code, int(int, int*))                                                                   \
-  X(Add_error_string, int(int, const char*))                                                          \
-  X(Type_get_envelope, int(Handle, int*, int*, int*, int*))                                           \
-  X(Type_get_contents, int(Handle, int, int, int, int*, std::intptr_t*, void*))                       \
-  X(Type_free, int(Handle*))                                                                          \
-  X(Op_commutative, int(Handle, int*))                                                                \
-  X(Iprobe, int(int, int, Handle, int*, void*))                                                       \
+/// MPI functions that we call ourselves, past all wrappers. Handles go as full registers: MPICH reads its
+/// half. Output handles must be zero before the call.
+#define ACCEL_MPI_FUNCTIONS(X)                                                  \
+  X(Get_library_version, int(char*, int*))                                      \
+  X(Comm_rank, int(Handle, int*))                                               \
+  X(Comm_size, int(Handle, int*))                                               \
+  X(Comm_test_inter, int(Handle, int*))                                         \
+  X(Comm_group, int(Handle, Handle*))                                           \
+  X(Comm_remote_group, int(Handle, Handle*))                                    \
+  X(Group_size, int(Handle, int*))                                              \
+  X(Group_translate_ranks, int(Handle, int, const int*, Handle, int*))          \
+  X(Group_free, int(Handle*))                                                   \
+  X(Comm_create_keyval, int(void*, void*, int*, void*))                         \
+  X(Comm_set_attr, int(Handle, int, void*))                                     \
+  X(Comm_create_errhandler, int(void (*)(void*, int*, ...), Handle*))           \
+  X(Comm_get_errhandler, int(Handle, Handle*))                                  \
+  X(Comm_set_errhandler, int(Handle, Handle))                                   \
+  X(Comm_call_errhandler, int(Handle, int))                                     \
+  X(Errhandler_free, int(Handle*))                                              \
+  X(Error_class, int(int, int*))                                                \
+  X(Error_string, int(int, char*, int*))                                        \
+  X(Add_error_code, int(int, int*))                                             \
+  X(Add_error_string, int(int, const char*))                                    \
+  X(Type_get_envelope, int(Handle, int*, int*, int*, int*))                     \
+  X(Type_get_contents, int(Handle, int, int, int, int*, std::intptr_t*, void*)) \
+  X(Type_free, int(Handle*))                                                    \
+  X(Op_commutative, int(Handle, int*))                                          \
+  X(Iprobe, int(int, int, Handle, int*, void*))                                 \
   X(Query_thread, int(int*))
 
 struct MpiFunctions {
@@ -73,13 +75,14 @@ extern Abi description;
 extern MpiFunctions functions;
 }  // namespace detail
 
-/// The loaded MPI's description; nullptr if it is of no known family. Fixed after the first call that succeeds.
+/// The loaded MPI's description; nullptr if it is of no known family. Fixed after the first call that
+/// succeeds.
 const Abi* detect_abi();
 inline const Abi& abi() { return detail::description; }
 inline const MpiFunctions& mpi() { return detail::functions; }
 
-/// Address of one of Open MPI's predefined objects, which are its handles: an executable may have its own copy
-/// (copy relocation), so the global scope is asked before the library. 0 if there is none.
+/// Address of one of Open MPI's predefined objects, which are its handles: an executable may have its own
+/// copy (copy relocation), so the global scope is asked before the library. 0 if there is none.
 Handle openmpi_object(const char* symbol);
 
 }  // namespace accel

@@ -1,5 +1,6 @@
-// From a call's arguments to what must agree: looks up its types and picks, by the function's flow and roles, the
-// sides that are significant on this rank. All decisions but those on rank and MPI_IN_PLACE fall at compile time.
+// From a call's arguments to what must agree: looks up its types and picks, by the function's flow and roles,
+// the sides that are significant on this rank. All decisions but those on rank and MPI_IN_PLACE fall at
+// compile time.
 #pragma once
 #include "interpose/mpi/abi.h"
 #include "interpose/mpi/communicators.h"
@@ -12,7 +13,7 @@ namespace accel {
 
 struct Comparison {
   Agreement agreement;
-  std::int64_t count = 0;      ///< for the record
+  std::int64_t count = 0;  ///< for the record
   DatatypeId datatype = 0;
   ReduceOpId op = 0;
   bool comparable = true;
@@ -42,8 +43,8 @@ inline void fill(PeerBlock* blocks, int size, const Side& side, Comparison& comp
 inline PeerBlock block(const ResolvedSide& side) { return {side.hash(), side.count}; }
 
 template <Flow flow, class... Roles>
-void compare_vectors(const Call& call, const CommunicatorInfo& communicator, Recorder& recorder, std::uint64_t start,
-                     Comparison& comparison) {
+void compare_vectors(const Call& call, const CommunicatorInfo& communicator, Recorder& recorder,
+                     std::uint64_t start, Comparison& comparison) {
   using namespace role;
   constexpr bool kSendVector = has<SendCounts, Roles...>;
   constexpr bool kRecvVector = has<RecvCounts, Roles...>;
@@ -57,7 +58,8 @@ void compare_vectors(const Call& call, const CommunicatorInfo& communicator, Rec
     return;
   }
   std::uint32_t flags = kSameEverywhere ? kVectorSame : 0;
-  const bool shows_send = kReduceScatter || (flow == Flow::ToRoot && !is_root) || (flow == Flow::FromRoot && is_root);
+  const bool shows_send =
+      kReduceScatter || (flow == Flow::ToRoot && !is_root) || (flow == Flow::FromRoot && is_root);
   const Side& shown = shows_send ? call.send : call.recv;
   comparison.datatype = shown.types == nullptr ? datatype(shown.type).id : DatatypeId{0};
 
@@ -98,15 +100,16 @@ void compare_vectors(const Call& call, const CommunicatorInfo& communicator, Rec
   }
   vectors.head->flags = flags;
   comparison.count = static_cast<std::int64_t>(vectors.head->position);
-  comparison.agreement = agree_vectors(start, rank, communicator.size,
-                                       (flags & kVectorSends) != 0 ? vectors.sends : nullptr,
-                                       (flags & kVectorExpects) != 0 ? vectors.expects : nullptr, kSameEverywhere);
+  comparison.agreement =
+      agree_vectors(start, rank, communicator.size, (flags & kVectorSends) != 0 ? vectors.sends : nullptr,
+                    (flags & kVectorExpects) != 0 ? vectors.expects : nullptr, kSameEverywhere);
 }
 
 }  // namespace detail
 
 template <Function function, Flow flow, class... Roles>
-[[gnu::always_inline]] inline Comparison compare(const Call& call, const CommunicatorInfo& communicator, Recorder& recorder) {
+[[gnu::always_inline]] inline Comparison compare(const Call& call, const CommunicatorInfo& communicator,
+                                                 Recorder& recorder) {
   using namespace role;
   constexpr bool kVector = has<SendCounts, Roles...> || has<RecvCounts, Roles...>;
   constexpr bool kTwoSides = has<SendCount, Roles...> && has<RecvCount, Roles...>;
@@ -125,8 +128,8 @@ template <Function function, Flow flow, class... Roles>
   } else if constexpr (kTwoSides) {
     const bool is_root = communicator.rank == call.root;
     // Of the two sides only the significant one may be looked at: the other's arguments can be anything.
-    const Side& side = flow == Flow::FromRoot ? (is_root ? call.send : call.recv)
-                       : flow == Flow::ToRoot ? (is_root ? call.recv : call.send)
+    const Side& side = flow == Flow::FromRoot               ? (is_root ? call.send : call.recv)
+                       : flow == Flow::ToRoot               ? (is_root ? call.recv : call.send)
                        : call.send.buffer == abi().in_place ? call.recv
                                                             : call.send;
     const ResolvedSide common = detail::resolve(side, comparison);

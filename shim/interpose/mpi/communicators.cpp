@@ -49,7 +49,8 @@ std::vector<int> world_ranks(Handle group) {
 std::uint64_t members_hash(std::vector<int> members) {
   std::sort(members.begin(), members.end());
   std::uint64_t hash = members.size();
-  for (const int member : members) hash = mix(hash, static_cast<std::uint64_t>(static_cast<std::int64_t>(member)));
+  for (const int member : members)
+    hash = mix(hash, static_cast<std::uint64_t>(static_cast<std::int64_t>(member)));
   return hash;
 }
 
@@ -61,8 +62,8 @@ void load_communicators(Recorder& recorder, std::uint64_t world_key, int world_r
   add(recorder, abi().comm_self, {-1, 0, 1, false, self_key}, 0);
 }
 
-void adopt_communicator(Recorder& recorder, const CommunicatorInfo& parent, std::uint64_t sequence, std::int64_t salt,
-                        Handle created) {
+void adopt_communicator(Recorder& recorder, const CommunicatorInfo& parent, std::uint64_t sequence,
+                        std::int64_t salt, Handle created) {
   if (created == 0 || created == abi().comm_null) return;
   CommunicatorInfo child;
   int inter = 0;
@@ -87,7 +88,8 @@ void adopt_communicator(Recorder& recorder, const CommunicatorInfo& parent, std:
     // Only the members made the call: their number on the parent says nothing.
     child.key = mix(mix(parent.key, members_hash(members)), static_cast<std::uint64_t>(salt));
   } else {
-    child.key = mix(mix(parent.key, sequence), static_cast<std::uint64_t>(members.empty() ? 0 : members.front()));
+    child.key =
+        mix(mix(parent.key, sequence), static_cast<std::uint64_t>(members.empty() ? 0 : members.front()));
   }
   if (sequence == 0 || (child.inter && !parent.inter)) {
     // The same members may do so again: the n-th time.

@@ -1,8 +1,9 @@
 // Communicators of this process: which slot of the recorder file, and a key that is the same on all members.
 //
-// The world's key is the job's. A child's follows without traffic from its parent's key, the number of the creating
-// call on the parent (all members agree on it), and the world rank of the child's rank 0, which tells apart the
-// children of one MPI_Comm_split. Handles are reused after MPI_Comm_free, so the table follows it.
+// The world's key is the job's. A child's follows without traffic from its parent's key, the number of the
+// creating call on the parent (all members agree on it), and the world rank of the child's rank 0, which
+// tells apart the children of one MPI_Comm_split. Handles are reused after MPI_Comm_free, so the table
+// follows it.
 #pragma once
 #include <cstdint>
 
@@ -36,8 +37,8 @@ inline const CommunicatorInfo* communicator(Handle handle) {
 
 /// A communicator made by call `sequence` on `parent` (0: by a call that not all of its members made).
 /// `salt`: what else all members of the new one know, a tag for example.
-void adopt_communicator(Recorder& recorder, const CommunicatorInfo& parent, std::uint64_t sequence, std::int64_t salt,
-                        Handle created);
+void adopt_communicator(Recorder& recorder, const CommunicatorInfo& parent, std::uint64_t sequence,
+                        std::int64_t salt, Handle created);
 
 /// Before MPI_Comm_free: right after it another thread may get the same handle.
 void forget_communicator(Recorder& recorder, Handle handle);

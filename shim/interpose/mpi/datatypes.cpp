@@ -1,13 +1,13 @@
 #include "interpose/mpi/datatypes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "interpose/mpi/handle_map.h"
 #include "lifecycle/process.h"
@@ -59,9 +59,25 @@ Handle predefined(const char* openmpi_symbol, std::uint32_t mpich_constant) {
 
 /// Constructors, numbered as in Open MPI.
 enum Combiner {
-  kNamed = 0, kDup = 1, kContiguous = 2, kVector = 3, kHvectorInteger = 4, kHvector = 5, kIndexed = 6,
-  kHindexedInteger = 7, kHindexed = 8, kIndexedBlock = 9, kStructInteger = 10, kStruct = 11, kSubarray = 12,
-  kDarray = 13, kF90Real = 14, kF90Complex = 15, kF90Integer = 16, kResized = 17, kHindexedBlock = 18
+  kNamed = 0,
+  kDup = 1,
+  kContiguous = 2,
+  kVector = 3,
+  kHvectorInteger = 4,
+  kHvector = 5,
+  kIndexed = 6,
+  kHindexedInteger = 7,
+  kHindexed = 8,
+  kIndexedBlock = 9,
+  kStructInteger = 10,
+  kStruct = 11,
+  kSubarray = 12,
+  kDarray = 13,
+  kF90Real = 14,
+  kF90Complex = 15,
+  kF90Integer = 16,
+  kResized = 17,
+  kHindexedBlock = 18
 };
 
 struct Contents {
@@ -108,16 +124,21 @@ std::optional<TypeSignature> assemble(const Contents& contents, const std::vecto
   if (parts.empty()) return std::nullopt;
   switch (contents.combiner) {
     case kDup:
-    case kResized: return parts[0];
-    case kContiguous: return repeat(parts[0], at(0));
+    case kResized:
+      return parts[0];
+    case kContiguous:
+      return repeat(parts[0], at(0));
     case kVector:
     case kHvector:
-    case kHvectorInteger: return repeat(parts[0], at(0) * at(1));
+    case kHvectorInteger:
+      return repeat(parts[0], at(0) * at(1));
     case kIndexed:
     case kHindexed:
-    case kHindexedInteger: return repeat(parts[0], sum(1, static_cast<std::size_t>(at(0))));
+    case kHindexedInteger:
+      return repeat(parts[0], sum(1, static_cast<std::size_t>(at(0))));
     case kIndexedBlock:
-    case kHindexedBlock: return repeat(parts[0], at(0) * at(1));
+    case kHindexedBlock:
+      return repeat(parts[0], at(0) * at(1));
     case kSubarray: {
       const auto dimensions = static_cast<std::size_t>(at(0));
       return repeat(parts[0], product(1 + dimensions, dimensions));
@@ -128,7 +149,8 @@ std::optional<TypeSignature> assemble(const Contents& contents, const std::vecto
       for (std::size_t i = 0; i < parts.size(); ++i) all = concat(all, repeat(parts[i], at(1 + i)));
       return all;
     }
-    default: return std::nullopt;  // darray: how much this rank holds is not worth the arithmetic yet
+    default:
+      return std::nullopt;  // darray: how much this rank holds is not worth the arithmetic yet
   }
 }
 
@@ -160,7 +182,8 @@ std::optional<TypeSignature> signature_of(Handle handle, int depth) {
 }
 
 std::string describe(const TypeSignature& signature) {
-  if (signature.only != BasicType::None) return fmt::format("{}x{}", signature.length, name_of(signature.only));
+  if (signature.only != BasicType::None)
+    return fmt::format("{}x{}", signature.length, name_of(signature.only));
   return fmt::format("derived({} basic elements)", signature.length);
 }
 
@@ -184,7 +207,8 @@ void load_datatypes() {
 const DatatypeInfo& detail::add_datatype(Handle handle) {
   const auto signature = signature_of(handle, 0);
   const std::size_t index = free_infos.take();
-  if (index >= kInfos) return unknown;  // so many derived types: the communicators they are used on stay unjudged
+  if (index >= kInfos)
+    return unknown;  // so many derived types: the communicators they are used on stay unjudged
   DatatypeInfo& info = infos[index] = {};
   if (signature) {
     info.signature = *signature;

@@ -1,9 +1,8 @@
 // MPI datatypes and ops of this process, by what they mean.
 #pragma once
-#include "signature/datatype.h"
-
 #include "interpose/mpi/abi.h"
 #include "interpose/mpi/handle_map.h"
+#include "signature/datatype.h"
 
 namespace accel {
 

@@ -1,8 +1,7 @@
 #include "interpose/mpi/errors.h"
 
-#include <unistd.h>
-
 #include <accel/accel.h>
+#include <unistd.h>
 
 #include "act/ending.h"
 #include "interpose/export.h"
@@ -33,7 +32,8 @@ std::string current_function(Recorder& recorder) {
   if (current < 2) return "an MPI call";
   const std::uint64_t position = current / 2 - 1;
   const RecorderFile& file = recorder.file();
-  const CallRecord& record = (current & 1) != 0 ? file.unnumbered[position % kUnnumbered] : file.collectives[position % kCollectives];
+  const CallRecord& record = (current & 1) != 0 ? file.unnumbered[position % kUnnumbered]
+                                                : file.collectives[position % kCollectives];
   return std::string(traits(record.function).name);
 }
 
@@ -50,7 +50,8 @@ void on_error(void* communicator, int* code, ...) {
     char text[1024] = {};
     int length = 0;
     mpi().Error_string(*code, text, &length);
-    log().say(LogLevel::Error, std::string("MPI reports an error in ") + current_function(*recorder) + ": " + text);
+    log().say(LogLevel::Error,
+              std::string("MPI reports an error in ") + current_function(*recorder) + ": " + text);
   }
   const Handle handle = abi().load(communicator);
   mpi().Comm_set_errhandler(handle, abi().errors_are_fatal);
@@ -60,11 +61,16 @@ void on_error(void* communicator, int* code, ...) {
 int error_class_of(const Verdict& verdict) {
   switch (verdict.fields.empty() ? Field::Kind : verdict.fields.front()) {
     case Field::Count:
-    case Field::Peers: return abi().err_count;
-    case Field::Datatype: return abi().err_type;
-    case Field::ReduceOp: return abi().err_op;
-    case Field::Root: return abi().err_root;
-    case Field::Kind: break;
+    case Field::Peers:
+      return abi().err_count;
+    case Field::Datatype:
+      return abi().err_type;
+    case Field::ReduceOp:
+      return abi().err_op;
+    case Field::Root:
+      return abi().err_root;
+    case Field::Kind:
+      break;
   }
   return abi().err_other;
 }
@@ -110,7 +116,7 @@ int raise_mismatch(Handle communicator, const Verdict& verdict, const std::strin
 using namespace accel;
 
 /// An application that asks for the present handler gets the one it would find without us.
-#define ACCEL_GET_ERRHANDLER(prefix)                                                                     \
+#define ACCEL_GET_ERRHANDLER(prefix)                                                                      \
   ACCEL_EXPORT int prefix##Comm_get_errhandler(Handle communicator, void* handler) {                      \
     static constinit Real real(#prefix "Comm_get_errhandler");                                            \
     auto* next = real.get<int(Handle, void*)>();                                                          \

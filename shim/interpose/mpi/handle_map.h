@@ -4,8 +4,8 @@
 #include <atomic>
 #include <mutex>
 
-#include "signature/hash.h"
 #include "signature/call.h"
+#include "signature/hash.h"
 
 namespace accel {
 
@@ -14,7 +14,8 @@ class HandleMap {
  public:
   /// -1: not there. Never blocks.
   int find(Handle handle) const {
-    for (std::size_t probe = place(handle), seen = 0; seen < kCapacity; probe = (probe + 1) % kCapacity, ++seen) {
+    for (std::size_t probe = place(handle), seen = 0; seen < kCapacity;
+         probe = (probe + 1) % kCapacity, ++seen) {
       const Handle there = entries_[probe].handle.load(std::memory_order_acquire);
       if (there == handle) return entries_[probe].value.load(std::memory_order_relaxed);
       if (there == kEmpty) return -1;
@@ -26,7 +27,8 @@ class HandleMap {
   bool set(Handle handle, int value) {
     const std::lock_guard lock(mutex_);
     std::size_t free = kCapacity;
-    for (std::size_t probe = place(handle), seen = 0; seen < kCapacity; probe = (probe + 1) % kCapacity, ++seen) {
+    for (std::size_t probe = place(handle), seen = 0; seen < kCapacity;
+         probe = (probe + 1) % kCapacity, ++seen) {
       const Handle there = entries_[probe].handle.load(std::memory_order_relaxed);
       if (there == handle) {
         entries_[probe].value.store(value, std::memory_order_relaxed);
@@ -44,7 +46,8 @@ class HandleMap {
   /// The value it had; -1 if it was not there.
   int erase(Handle handle) {
     const std::lock_guard lock(mutex_);
-    for (std::size_t probe = place(handle), seen = 0; seen < kCapacity; probe = (probe + 1) % kCapacity, ++seen) {
+    for (std::size_t probe = place(handle), seen = 0; seen < kCapacity;
+         probe = (probe + 1) % kCapacity, ++seen) {
       const Handle there = entries_[probe].handle.load(std::memory_order_relaxed);
       if (there == kEmpty) return -1;
       if (there != handle) continue;

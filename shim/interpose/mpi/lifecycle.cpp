@@ -1,5 +1,5 @@
-// MPI_Init, MPI_Finalize, MPI_Abort and the functions that end the life of a datatype: written out, since each is
-// different.
+// MPI_Init, MPI_Finalize, MPI_Abort and the functions that end the life of a datatype: written out, since
+// each is different.
 #include <dirent.h>
 
 #include <algorithm>
@@ -24,15 +24,16 @@ std::int32_t count_threads() {
   return stat ? stat->threads : 0;
 }
 
-/// Open MPI's MPI_Finalize is a fence among all ranks; its mpirun hangs or crashes (4.1.4 with PMIx 4.2: 1 in 10) when
-/// ranks end while others are in it. So the fence begins when all are there, and a verdict has come before. Nothing
-/// changes for the program: it would wait for the others anyway.
+/// Open MPI's MPI_Finalize is a fence among all ranks; its mpirun hangs or crashes (4.1.4 with PMIx 4.2: 1 in
+/// 10) when ranks end while others are in it. So the fence begins when all are there, and a verdict has come
+/// before. Nothing changes for the program: it would wait for the others anyway.
 void wait_for_all() {
   Process& process = Process::self();
   WorldCount* world = process.board().world(process.world_key());
   if (world == nullptr) return;
   world->finalizing.fetch_add(1);
-  for (useconds_t pause = 100; world->finalizing.load() < world->joined.load(); pause = std::min<useconds_t>(2 * pause, 5000)) {
+  for (useconds_t pause = 100; world->finalizing.load() < world->joined.load();
+       pause = std::min<useconds_t>(2 * pause, 5000)) {
     // What others still need of our messages must go on.
     int arrived = 0;
     mpi().Iprobe(abi().any_source, abi().any_tag, abi().comm_self, &arrived, nullptr);
@@ -40,8 +41,9 @@ void wait_for_all() {
   }
 }
 
-/// Runs last of all callbacks in MPI_Finalize, since attributes of MPI_COMM_SELF are deleted in reverse order and
-/// ours was the first: from here on the application communicates no more (HDF5 and PETSc do so in theirs).
+/// Runs last of all callbacks in MPI_Finalize, since attributes of MPI_COMM_SELF are deleted in reverse order
+/// and ours was the first: from here on the application communicates no more (HDF5 and PETSc do so in
+/// theirs).
 int on_self_deleted(Handle, int, void*, void*) {
   if (session.load() == nullptr) return 0;
   Recorder* recorder = session.load()->recorder;
@@ -69,7 +71,8 @@ int on_self_copied(Handle, int, void*, void*, void*, int* copied) {
 
 void watch_finalize() {
   int keyval = -1;
-  if (mpi().Comm_create_keyval(reinterpret_cast<void*>(on_self_copied), reinterpret_cast<void*>(on_self_deleted), &keyval, nullptr) == 0) {
+  if (mpi().Comm_create_keyval(reinterpret_cast<void*>(on_self_copied),
+                               reinterpret_cast<void*>(on_self_deleted), &keyval, nullptr) == 0) {
     mpi().Comm_set_attr(abi().comm_self, keyval, nullptr);
   }
 }
@@ -79,7 +82,8 @@ void after_init(std::int32_t threads_before) {
   Recorder* recorder = process.recorder();
   const Abi* known = detect_abi();
   if (known == nullptr) {
-    log().say(LogLevel::Warning, "this MPI library is of no family that libaccel knows; the job goes on unobserved");
+    log().say(LogLevel::Warning,
+              "this MPI library is of no family that libaccel knows; the job goes on unobserved");
     return;
   }
   int rank = 0;
@@ -129,7 +133,8 @@ template <class Abort>
 int abort_job(int code, Abort&& really) {
   if (const Session* now = session.load()) {
     Recorder* recorder = now->recorder;
-    // What the leader has to say comes first: the program may abort because of what a mismatch did to its data.
+    // What the leader has to say comes first: the program may abort because of what a mismatch did to its
+    // data.
     Process::self().wait_for_leader(kLastLook);
     recorder->header().abort_code = code;
     recorder->header().phase = Phase::Aborting;
@@ -171,7 +176,7 @@ using namespace accel;
     static constinit Real real(#prefix "Type_free");                                           \
     auto* next = real.get<int(void*)>();                                                       \
     if (next == nullptr) return lacks(real.symbol());                                          \
-    if (session.load() != nullptr) forget_datatype(abi().load(type));                        \
+    if (session.load() != nullptr) forget_datatype(abi().load(type));                          \
     return next(type);                                                                         \
   }
 

@@ -72,7 +72,8 @@ class SyncCheck {
 
   int give_up() {
     elsewhere_ = true;
-    log().say(LogLevel::Warning, "ACCEL_CHECK=sync: not all ranks are on this node; calls are verified after the fact");
+    log().say(LogLevel::Warning,
+              "ACCEL_CHECK=sync: not all ranks are on this node; calls are verified after the fact");
     return 0;
   }
 

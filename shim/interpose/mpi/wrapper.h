@@ -7,8 +7,8 @@
 
 namespace accel {
 
-/// Per thread. Nested: inside one of our wrappers, so that MPI_X -> PMPI_X and what the library calls itself count
-/// once.
+/// Per thread. Nested: inside one of our wrappers, so that MPI_X -> PMPI_X and what the library calls itself
+/// count once.
 struct ThreadState {
   int nested = 0;
   bool claimed = false;
@@ -45,7 +45,8 @@ extern std::atomic<Session*> session;
 template <Function function, Flow flow, bool numbered, class... Roles>
 int intercept(Real& real, const void* caller, const void* frame, Roles... arguments) {
   auto* const next = real.get<int(Roles...)>();
-  if (next == nullptr) [[unlikely]] return lacks(real.symbol());
+  if (next == nullptr) [[unlikely]]
+    return lacks(real.symbol());
   const Session* const now = session.load(std::memory_order_acquire);
   if (now == nullptr || thread_state.nested != 0) return next(arguments...);
 
@@ -61,7 +62,8 @@ int intercept(Real& real, const void* caller, const void* frame, Roles... argume
   const CommunicatorInfo* found = communicator(handle);
   if (found == nullptr) return next(arguments...);
   // A copy where the communicator does not outlive the call.
-  using Kept = std::conditional_t<kFrees || role::has<role::NewComm, Roles...>, const CommunicatorInfo, const CommunicatorInfo&>;
+  using Kept = std::conditional_t<kFrees || role::has<role::NewComm, Roles...>, const CommunicatorInfo,
+                                  const CommunicatorInfo&>;
   Kept own = *found;
 
   Recorder::Draft draft;
@@ -73,7 +75,8 @@ int intercept(Real& real, const void* caller, const void* frame, Roles... argume
   Recorder::Ticket ticket;
   if constexpr (numbered) {
     const Comparison comparison = compare<function, flow, Roles...>(call, own, *recorder);
-    if (!comparison.comparable) [[unlikely]] recorder->flag_communicator(own.slot, kCommunicatorOpaque);
+    if (!comparison.comparable) [[unlikely]]
+      recorder->flag_communicator(own.slot, kCommunicatorOpaque);
     draft.count = comparison.count;
     draft.datatype = comparison.datatype;
     draft.op = comparison.op;
@@ -97,7 +100,8 @@ int intercept(Real& real, const void* caller, const void* frame, Roles... argume
   const int result = next(arguments...);
   Recorder::end(ticket);
   if constexpr (role::has<role::NewComm, Roles...>) {
-    if (result == 0) adopt_communicator(*recorder, own, sequence, call.tag, abi().load(call.new_communicator));
+    if (result == 0)
+      adopt_communicator(*recorder, own, sequence, call.tag, abi().load(call.new_communicator));
   }
   return result;
 }

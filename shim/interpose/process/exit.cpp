@@ -7,10 +7,10 @@
 #include "interpose/export.h"
 #include "lifecycle/process.h"
 
-ACCEL_EXPORT [[noreturn]] void _exit(int status) {
+ACCEL_EXPORT __attribute__((noreturn)) void _exit(int status) {
   accel::Process::self().leave(status);
   syscall(SYS_exit_group, status);
   __builtin_unreachable();
 }
 
-ACCEL_EXPORT [[noreturn]] void _Exit(int status) { _exit(status); }
+ACCEL_EXPORT __attribute__((noreturn)) void _Exit(int status) { _exit(status); }
