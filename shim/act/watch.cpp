@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "record/futex.h"
+#include "record/process_stat.h"
 #include "report/log.h"
 #include "report/report.h"
 
@@ -94,12 +96,22 @@ void Watch::consider(const Verdict& verdict, bool last) {
   if (!ranks_raise) end_world(world, exit_status(verdict.kind));
 }
 
-/// One report a fault, also when the leader changes: whoever makes the file reports.
+/// One report a fault, also when the leader changes: whoever makes the file reports. It holds the reporter's
+/// pid: one that died before its report was out is succeeded.
 bool Watch::claim(std::uint64_t world) {
   const std::string name = fmt::format("verdict.{:016x}", world);
+  const FileDescriptor before(openat(run_.fd(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  char text[16] = {};
+  if (before && read(before.get(), text, sizeof text - 1) > 0) {
+    const bool reported = faccessat(run_.fd(), "verdict.json", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+    if (!reported && !process_stat(std::atoi(text))) unlinkat(run_.fd(), name.c_str(), 0);
+  }
   const FileDescriptor file(
       openat(run_.fd(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  return static_cast<bool>(file) || errno != EEXIST;
+  if (!file) return errno != EEXIST;
+  const std::string own = std::to_string(getpid());
+  [[maybe_unused]] const ssize_t written = write(file.get(), own.data(), own.size());
+  return true;
 }
 
 void Watch::publish(const std::string& json) {

@@ -190,6 +190,12 @@ int main(int argc, char** argv) {
         MPI_Comm_free(&group_comm);
       }
     }
+    MPI_Comm copy;
+    MPI_Request request;
+    MPI_Comm_idup(MPI_COMM_WORLD, &copy, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    MPI_Barrier(copy);
+    MPI_Comm_free(&copy);
     MPI_Comm_create(MPI_COMM_WORLD, evens, &group_comm);
     if (group_comm != MPI_COMM_NULL) MPI_Barrier(group_comm);
   }

@@ -102,6 +102,14 @@ void adopt_communicator(Recorder& recorder, const CommunicatorInfo& parent, std:
   add(recorder, created, child, 0);
 }
 
+void adopt_duplicate(Recorder& recorder, const CommunicatorInfo& parent, std::uint64_t sequence,
+                     Handle created) {
+  if (created == 0 || created == abi().comm_null) return;
+  CommunicatorInfo child = parent;
+  child.key = mix(mix(parent.key, sequence), 0x647570) | 1;
+  add(recorder, created, child, 0);
+}
+
 void forget_communicator(Recorder& recorder, Handle handle) {
   const int slot = slots.erase(handle);
   if (slot >= 0) recorder.free_communicator(slot);

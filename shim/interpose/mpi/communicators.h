@@ -40,6 +40,11 @@ inline const CommunicatorInfo* communicator(Handle handle) {
 void adopt_communicator(Recorder& recorder, const CommunicatorInfo& parent, std::uint64_t sequence,
                         std::int64_t salt, Handle created);
 
+/// A duplicate, made by call `sequence` on `parent`: the handle is not looked into, since after MPI_Comm_idup
+/// it is not valid yet.
+void adopt_duplicate(Recorder& recorder, const CommunicatorInfo& parent, std::uint64_t sequence,
+                     Handle created);
+
 /// Before MPI_Comm_free: right after it another thread may get the same handle.
 void forget_communicator(Recorder& recorder, Handle handle);
 

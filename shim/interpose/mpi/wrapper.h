@@ -100,8 +100,14 @@ int intercept(Real& real, const void* caller, const void* frame, Roles... argume
   const int result = next(arguments...);
   Recorder::end(ticket);
   if constexpr (role::has<role::NewComm, Roles...>) {
-    if (result == 0)
-      adopt_communicator(*recorder, own, sequence, call.tag, abi().load(call.new_communicator));
+    constexpr bool kDuplicates = function == Function::Comm_dup || function == Function::Comm_dup_with_info ||
+                                 function == Function::Comm_idup;
+    const Handle created = result == 0 ? abi().load(call.new_communicator) : 0;
+    if constexpr (kDuplicates) {
+      adopt_duplicate(*recorder, own, sequence, created);
+    } else {
+      adopt_communicator(*recorder, own, sequence, call.tag, created);
+    }
   }
   return result;
 }

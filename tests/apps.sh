@@ -1,0 +1,60 @@
+#!/bin/sh
+# apps.sh BUILD: real programs of the distribution, each without and with the library: same status, same result.
+build=$PWD/$1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+passed=0
+failed=0
+
+# same NAME FILTER COMMAND...: runs it twice and compares status and what FILTER leaves of the output.
+same() {
+  name=$1
+  filter=$2
+  shift 2
+  timeout -s KILL 300 "$@" >"$place/without" 2>&1
+  without=$?
+  timeout -s KILL 300 "$build/accelrun" "$@" >"$place/with" 2>&1
+  with=$?
+  for side in without with; do sed -E "$filter" "$place/$side" | sort >"$place/$side.text"; done
+  if [ $without = $with ] && cmp -s "$place/without.text" "$place/with.text" && ! grep -q '^accel\.' "$place/with"; then
+    passed=$((passed + 1))
+    echo "ok      $name (status $with, $(wc -l <"$place/with.text") lines)"
+  else
+    failed=$((failed + 1))
+    echo "FAILED  $name: status $without without, $with with"
+    diff "$place/without.text" "$place/with.text" | head -20
+    grep -A20 '^\[accel\]' "$place/with" | head -40
+  fi
+}
+
+numbers='s/[0-9]+([.:][0-9]+)*(e[-+]?[0-9]+)?//g; s/[[:space:]]+/ /g'
+
+# mpi4py: the collective part of its own test suite, from PyPI's source archive of the version that Debian ships.
+version=$(/usr/bin/python3 -c 'import mpi4py; print(mpi4py.__version__)')
+if python3 -m pip download -q --no-deps --no-binary :all: -d "$place" "mpi4py==$version" >/dev/null 2>&1; then
+  tar xzf "$place/mpi4py-$version.tar.gz" -C "$place"
+  for suite in test_cco_buf test_cco_buf_inter test_cco_obj test_cco_obj_inter test_cco_vec test_cco_vec_inter \
+    test_cco_nb_buf test_cco_ngh_buf test_comm test_comm_inter test_comm_topo test_datatype test_op test_p2p_buf \
+    test_errhandler test_attributes test_win test_io test_rma; do
+    same "mpi4py $suite, 4 ranks" "$numbers; /^ ?$/d; /^[.sx]+$/d; s/^[.sEFx]+//" mpirun.openmpi -n 4 /usr/bin/python3 \
+      "$place/mpi4py-$version/test/runtests.py" --no-builddir -q -i "$suite\$"
+  done
+else
+  echo "skipped mpi4py: its source archive cannot be had"
+fi
+
+if [ -x /usr/bin/NPopenmpi ] || [ -x /usr/bin/NPmpi ]; then
+  netpipe=$(command -v NPopenmpi || command -v NPmpi)
+  same "NetPIPE" "$numbers" mpirun.openmpi -n 2 "$netpipe" -u 65536 -o "$place/netpipe"
+fi
+
+# ScaLAPACK's own testers, in a copy of their data.
+cp -r /usr/share/scalapack "$place/scalapack"
+cd "$place/scalapack"
+for tester in xdlu xdllt xdqr xdinv xdbrd; do
+  same "ScaLAPACK $tester, 4 ranks" "$numbers" mpirun.openmpi -n 4 "$(find /usr/lib -path "*/openmpi-tests/$tester")"
+done
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
