@@ -7,19 +7,28 @@ trap 'rm -rf "$place"' EXIT
 passed=0
 failed=0
 
-# same NAME FILTER COMMAND...: runs it twice and compares status and what FILTER leaves of the output.
+# What of an output must be the same. The ranks' lines come in any order, and numbers are mostly times.
+lines() { sed -E 's/[0-9]+([.:][0-9]+)*(e[-+]?[0-9]+)?//g; s/[[:space:]]+/ /g' "$1" | sort; }
+# unittest's: how many ranks ran the suite with which outcome; four ranks' lines are glued to each other.
+outcomes() { grep -oE 'Ran|OK|FAIL[A-Z]*|ERROR' "$1" | sort | uniq -c; }
+
+# same NAME SUMMARY COMMAND...: runs it without and with the library and compares status and summary.
 same() {
   name=$1
-  filter=$2
+  summary=$2
   shift 2
-  timeout -s KILL 300 "$@" >"$place/without" 2>&1
+  timeout -s KILL 200 "$@" >"$place/without" 2>&1
   without=$?
-  timeout -s KILL 300 "$build/accelrun" "$@" >"$place/with" 2>&1
+  if [ $without = 137 ]; then
+    echo "skipped $name: it hangs without the library"
+    return
+  fi
+  timeout -s KILL 200 "$build/accelrun" "$@" >"$place/with" 2>&1
   with=$?
-  for side in without with; do sed -E "$filter" "$place/$side" | sort >"$place/$side.text"; done
+  for side in without with; do $summary "$place/$side" >"$place/$side.text"; done
   if [ $without = $with ] && cmp -s "$place/without.text" "$place/with.text" && ! grep -q '^accel\.' "$place/with"; then
     passed=$((passed + 1))
-    echo "ok      $name (status $with, $(wc -l <"$place/with.text") lines)"
+    echo "ok      $name (status $with)"
   else
     failed=$((failed + 1))
     echo "FAILED  $name: status $without without, $with with"
@@ -28,8 +37,6 @@ same() {
   fi
 }
 
-numbers='s/[0-9]+([.:][0-9]+)*(e[-+]?[0-9]+)?//g; s/[[:space:]]+/ /g'
-
 # mpi4py: the collective part of its own test suite, from PyPI's source archive of the version that Debian ships.
 version=$(/usr/bin/python3 -c 'import mpi4py; print(mpi4py.__version__)')
 if python3 -m pip download -q --no-deps --no-binary :all: -d "$place" "mpi4py==$version" >/dev/null 2>&1; then
@@ -37,7 +44,7 @@ if python3 -m pip download -q --no-deps --no-binary :all: -d "$place" "mpi4py==$
   for suite in test_cco_buf test_cco_buf_inter test_cco_obj test_cco_obj_inter test_cco_vec test_cco_vec_inter \
     test_cco_nb_buf test_cco_ngh_buf test_comm test_comm_inter test_comm_topo test_datatype test_op test_p2p_buf \
     test_errhandler test_attributes test_win test_io test_rma; do
-    same "mpi4py $suite, 4 ranks" "$numbers; /^ ?$/d; /^[.sx]+$/d; s/^[.sEFx]+//" mpirun.openmpi -n 4 /usr/bin/python3 \
+    same "mpi4py $suite, 4 ranks" outcomes mpirun.openmpi -n 4 /usr/bin/python3 \
       "$place/mpi4py-$version/test/runtests.py" --no-builddir -q -i "$suite\$"
   done
 else
@@ -46,14 +53,14 @@ fi
 
 if [ -x /usr/bin/NPopenmpi ] || [ -x /usr/bin/NPmpi ]; then
   netpipe=$(command -v NPopenmpi || command -v NPmpi)
-  same "NetPIPE" "$numbers" mpirun.openmpi -n 2 "$netpipe" -u 65536 -o "$place/netpipe"
+  same "NetPIPE" lines mpirun.openmpi -n 2 "$netpipe" -u 65536 -o "$place/netpipe"
 fi
 
 # ScaLAPACK's own testers, in a copy of their data.
 cp -r /usr/share/scalapack "$place/scalapack"
 cd "$place/scalapack"
-for tester in xdlu xdllt xdqr xdinv xdbrd; do
-  same "ScaLAPACK $tester, 4 ranks" "$numbers" mpirun.openmpi -n 4 "$(find /usr/lib -path "*/openmpi-tests/$tester")"
+for tester in xdlu xdqr xdinv xdbrd; do
+  same "ScaLAPACK $tester, 4 ranks" lines mpirun.openmpi -n 4 "$(find /usr/lib -path "*/openmpi-tests/$tester")"
 done
 
 echo "$passed passed, $failed failed"
