@@ -79,7 +79,7 @@ FUZZ_SECONDS ?= 60
 fuzz: ## Fuzz the reader of foreign recorder files (FUZZ_SECONDS=60)
 	@tests/deps.sh
 	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=build-fuzz CXX=clang++ 'CXXFLAGS=-O1 -g -fsanitize=fuzzer-no-link,address,undefined' 'LDFLAGS=-fsanitize=fuzzer,address,undefined' build-fuzz/fuzz/reader
-	@mkdir -p build-fuzz/corpus && build-fuzz/fuzz/reader -max_total_time=$(FUZZ_SECONDS) -max_len=65536 build-fuzz/corpus
+	@mkdir -p build-fuzz/corpus && ASAN_OPTIONS=detect_leaks=0 build-fuzz/fuzz/reader -artifact_prefix=build-fuzz/ -max_total_time=$(FUZZ_SECONDS) -max_len=65536 build-fuzz/corpus
 $(BUILD)/fuzz/reader: $(BUILD)/tests/fuzz/reader.o $(CORE)
 	@mkdir -p $(@D)
 	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -ldl -pthread)

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -59,7 +60,7 @@ void damage(std::vector<char>& bytes, const std::uint8_t* data, std::size_t size
     const std::size_t at =
         (static_cast<std::size_t>(data[0]) << 16 | static_cast<std::size_t>(data[1]) << 8 | data[2]) * 8 %
         bytes.size();
-    const std::size_t length = std::min<std::size_t>({data[3] % 64u, size - 4, bytes.size() - at});
+    const std::size_t length = std::min({std::size_t{data[3]} % 64, size - 4, bytes.size() - at});
     std::memcpy(bytes.data() + at, data + 4, length);
     data += 4 + length;
     size -= 4 + length;
