@@ -16,7 +16,8 @@ CXX      ?= g++
 CXXFLAGS ?= -O2 -g
 override CXXFLAGS += -std=c++20 -fPIC -fvisibility=hidden -fno-omit-frame-pointer -Wall -Wextra -Werror \
                      -MMD -MP -DFMT_HEADER_ONLY -Iinclude -Ishim -I. \
-                     $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all)
+                     $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all) \
+                     $(if $(filter thread,$(SANITIZE)),$(if $(findstring clang,$(CXX)),,-Wno-tsan))
 override LDFLAGS += $(if $(SANITIZE),-fsanitize=$(SANITIZE))
 # Programs that we are preloaded into bring their own, older libstdc++: ours is inside, and hidden.
 STATIC_RUNTIME = $(if $(SANITIZE),,-static-libstdc++ -static-libgcc -Wl$(,)--exclude-libs$(,)ALL)

@@ -111,21 +111,21 @@ ThreadRecord* Recorder::claim_thread() {
 int Recorder::add_communicator(const CommunicatorRecord& communicator) {
   for (std::uint32_t slot = 0; slot < kMaxCommunicators; ++slot) {
     CommunicatorRecord& target = file_->communicators[slot];
-    std::uint32_t stamp = load(target.stamp);
+    std::uint32_t stamp = __atomic_load_n(&target.stamp, __ATOMIC_ACQUIRE);
     const bool free = load(target.key) == 0 || (load(target.flags) & kCommunicatorFreed) != 0;
     if (!free || (stamp & 1) != 0 ||
         !__atomic_compare_exchange_n(&target.stamp, &stamp, stamp | 1, false, __ATOMIC_ACQ_REL,
                                      __ATOMIC_RELAXED)) {
       continue;
     }
-    target.flags = communicator.flags;
-    target.rank = communicator.rank;
-    target.size = communicator.size;
-    target.sequence = 0;
-    target.chain = communicator.key;
-    target.balance = 0;
-    target.position = 0;
-    target.key = communicator.key;
+    store(target.flags, communicator.flags);
+    store(target.rank, communicator.rank);
+    store(target.size, communicator.size);
+    store(target.sequence, std::uint64_t{0});
+    store(target.chain, communicator.key);
+    store(target.balance, std::uint64_t{0});
+    store(target.position, std::uint64_t{0});
+    store(target.key, communicator.key);
     __atomic_store_n(&target.stamp, (stamp | 1) + 1, __ATOMIC_RELEASE);
     std::uint32_t used = load(header().communicators);
     while (used < slot + 1 && !__atomic_compare_exchange_n(&header().communicators, &used, slot + 1, false,
