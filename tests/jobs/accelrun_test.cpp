@@ -68,6 +68,20 @@ TEST(Accelrun, PlainCommandsKeepTheirStatusAndStreams) {
   EXPECT_TRUE(scratch.left_behind().empty());
 }
 
+TEST(Examples, GradientStepIsReportedAsTheReadmeShowsIt) {
+  for (const Mpi mpi : kBoth) {
+    Scratch scratch;
+    const std::string example = build_directory() + "/examples/" + name_of(mpi) + "/gradient_step";
+    const Outcome outcome = run(scratch, {mpi, Way::Launcher, 4, example, {}, {}});
+    EXPECT_EQ(outcome.status, 80) << outcome;
+    std::ifstream readme(build_directory() + "/../README.md");
+    const std::string text{std::istreambuf_iterator<char>(readme), {}};
+    const auto begin = text.find("[accel] rank 1 of 4");
+    const std::string shown = text.substr(begin, text.find("$ echo $?") - begin);
+    EXPECT_EQ(normalise(outcome.report), normalise(shown)) << outcome;
+  }
+}
+
 TEST(Accelrun, KeepKeepsTheVerdict) {
   Scratch scratch;
   const Outcome outcome = run(scratch, {Mpi::OpenMpi, Way::Launcher, 4, "faults count", {}, "--keep"});
