@@ -222,6 +222,7 @@ std::vector<Verdict> judge(const Evidence& evidence, const JudgePolicy& policy) 
     const Waits waits(evidence, communicators);
     if (auto early = waits.find_early_exit(policy)) verdicts.push_back(std::move(*early));
     if (auto deadlock = waits.find_circle()) verdicts.push_back(std::move(*deadlock));
+    if (auto standstill = waits.find_standstill(policy)) verdicts.push_back(std::move(*standstill));
     if (auto late = waits.find_late(policy)) verdicts.push_back(std::move(*late));
   }
   for (Verdict& verdict : verdicts) {

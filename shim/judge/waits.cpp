@@ -94,26 +94,35 @@ Verdict Waits::verdict_for(VerdictKind kind, const Wait& wait) const {
   return verdict;
 }
 
+/// Whether `missing`, which has not made the call that `wait` is in, has left and so never will, and the wait
+/// is for it.
+bool Waits::departed_in_vain(const Wait& wait, std::size_t missing, const JudgePolicy& policy) const {
+  const ProcessEvidence& gone = evidence_.processes[missing];
+  if (!gone.has_left() || gone.terminated) return false;
+  // Killed together, from outside: nobody waited for anybody any more.
+  const ProcessEvidence& waiting = evidence_.processes[wait.process];
+  const bool together = !waiting.alive && !waiting.terminated && waiting.gone_since_ns <= gone.gone_since_ns;
+  if (!gone.alive && together) return false;
+  const std::int64_t waited = evidence_.now_ns - std::max(wait.call.since_ns, policy.not_before_ns);
+  if (wait.certain_only_when_gone_for_long) {
+    const bool long_gone = !gone.alive && gone.gone_since_ns != 0 &&
+                           std::min(waited, evidence_.now_ns - gone.gone_since_ns) >= policy.gone_settle_ns;
+    const bool both_finalized =
+        wait.call.record.function == Function::Finalize && gone.phase == Phase::Finalized;
+    return long_gone && !both_finalized;
+  }
+  const bool needed = std::find(wait.needs.begin(), wait.needs.end(), missing) != wait.needs.end();
+  return needed ||
+         (traits(wait.call.record.function).flow != Flow::NoWait && waited >= policy.missing_settle_ns);
+}
+
 std::optional<Verdict> Waits::find_early_exit(const JudgePolicy& policy) const {
   for (const Wait& wait : waits_) {
-    for (const std::size_t needed : wait.needs) {
-      const ProcessEvidence& gone = evidence_.processes[needed];
-      if (!gone.has_left() || gone.terminated) continue;
-      // Killed together, from outside: nobody waited for anybody any more.
-      const ProcessEvidence& waiting = evidence_.processes[wait.process];
-      const bool together =
-          !waiting.alive && !waiting.terminated && waiting.gone_since_ns <= gone.gone_since_ns;
-      if (!gone.alive && together) continue;
-      if (wait.certain_only_when_gone_for_long) {
-        const bool long_gone =
-            !gone.alive && gone.gone_since_ns != 0 &&
-            evidence_.now_ns - std::max({gone.gone_since_ns, wait.call.since_ns, policy.not_before_ns}) >=
-                policy.gone_settle_ns;
-        const bool late_finalize = wait.call.record.function == Function::Finalize;
-        if (!long_gone || (late_finalize && gone.phase == Phase::Finalized)) continue;
-      }
+    for (const std::size_t missing : traits(wait.call.record.function).numbered ? wait.missing : wait.needs) {
+      if (!departed_in_vain(wait, missing, policy)) continue;
+      const ProcessEvidence& gone = evidence_.processes[missing];
       Verdict verdict = verdict_for(VerdictKind::EarlyExit, wait);
-      Party party = make_party(evidence_, needed, std::nullopt);
+      Party party = make_party(evidence_, missing, std::nullopt);
       party.blamed = true;
       party.state = describe_departure(gone);
       verdict.parties.push_back(std::move(party));
@@ -125,6 +134,42 @@ std::optional<Verdict> Waits::find_early_exit(const JudgePolicy& policy) const {
       }
       return verdict;
     }
+  }
+  return std::nullopt;
+}
+
+std::optional<Verdict> Waits::find_standstill(const JudgePolicy& policy) const {
+  std::map<std::uint64_t, std::vector<const Wait*>> worlds;
+  for (const Wait& wait : waits_) {
+    const ProcessEvidence& process = evidence_.processes[wait.process];
+    const std::int64_t waited = evidence_.now_ns - std::max(wait.call.since_ns, policy.not_before_ns);
+    const bool still = process.alive && process.no_other_thread && process.blocked.size() == 1 &&
+                       !wait.certain_only_when_gone_for_long && !wait.missing.empty() &&
+                       waited >= policy.standstill_ns;
+    if (still) worlds[process.world_key].push_back(&wait);
+  }
+  for (const auto& [world, waits] : worlds) {
+    const std::int32_t size = evidence_.processes[waits.front()->process].world_size;
+    if (static_cast<std::size_t>(size) != waits.size()) continue;
+    // Whom most wait for is most likely the one that went another way.
+    std::map<std::size_t, int> missed;
+    for (const Wait* wait : waits) {
+      for (const std::size_t missing : wait->missing) ++missed[missing];
+    }
+    const auto most = std::max_element(missed.begin(), missed.end(),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    Verdict verdict = verdict_for(VerdictKind::Deadlock, *waits.front());
+    verdict.parties.clear();
+    for (const Wait* wait : waits) {
+      Party party = make_party(evidence_, wait->process, wait->call.record);
+      party.blamed = missed[wait->process] == most->second;
+      verdict.parties.push_back(std::move(party));
+    }
+    verdict.details.push_back(
+        fmt::format("all {} processes have stood still for {} s, each in a collective that "
+                    "another one has not called",
+                    size, policy.standstill_ns / 1'000'000'000));
+    return verdict;
   }
   return std::nullopt;
 }

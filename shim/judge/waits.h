@@ -15,6 +15,7 @@ class Waits {
 
   std::optional<Verdict> find_early_exit(const JudgePolicy& policy) const;
   std::optional<Verdict> find_circle() const;
+  std::optional<Verdict> find_standstill(const JudgePolicy& policy) const;
   /// TimeOut or Late, whichever has come; the longest wait first.
   std::optional<Verdict> find_late(const JudgePolicy& policy) const;
 
@@ -31,6 +32,7 @@ class Waits {
 
   Wait describe(std::size_t process, const BlockedCall& call) const;
   bool needs_peer(const Wait& wait, const CallRecord& record, std::int32_t rank, std::int32_t peer) const;
+  bool departed_in_vain(const Wait& wait, std::size_t missing, const JudgePolicy& policy) const;
   Verdict verdict_for(VerdictKind kind, const Wait& wait) const;
 
   const Evidence& evidence_;

@@ -126,7 +126,7 @@ std::string party_lines(const Verdict& verdict) {
       mark = "<- crashed";
       break;
     case VerdictKind::Deadlock:
-      mark = "<- in the circle";
+      mark = "<- waited for";
       break;
     case VerdictKind::TimeOut:
     case VerdictKind::Late:
@@ -289,7 +289,10 @@ std::string error_line(const Verdict& verdict) {
       return fmt::format("accel.CrashError: process {} {}.", subject(verdict).world_rank,
                          subject(verdict).state);
     case VerdictKind::Deadlock:
-      return fmt::format("accel.DeadlockError: {} wait for each other in a circle.", processes(blamed));
+      return blamed.size() > 1
+                 ? fmt::format("accel.DeadlockError: {} wait for each other in a circle.", processes(blamed))
+                 : fmt::format("accel.DeadlockError: all wait for each other, most of them for {}.",
+                               processes(blamed));
     case VerdictKind::TimeOut:
     case VerdictKind::Late: {
       const std::vector<int> waiting = waiting_ranks(verdict);

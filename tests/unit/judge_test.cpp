@@ -176,6 +176,10 @@ TEST(Judge, EarlyExitOnlyIfSomebodyCannotGoOnWithoutIt) {
   EXPECT_TRUE(job.judge().empty());
   job.enter(0, 0, bcast(4, 0));
   EXPECT_TRUE(job.judge().empty());
+  job.evidence.now_ns += kSecond;  // but it would have returned by now
+  ASSERT_FALSE(job.judge().empty());
+  EXPECT_EQ(job.judge()[0].kind, VerdictKind::EarlyExit);
+  EXPECT_EQ(blamed(job.judge()[0]), Ranks{2});
   SimulatedJob other(3);
   other.process(0).alive = false;
   other.process(0).signal = SIGKILL;
@@ -273,6 +277,23 @@ TEST(Judge, NoCircleWhereAnotherThreadCouldMakeTheCall) {
   job.enter(0, 0, barrier());
   job.enter(1, other, barrier());
   job.process(0).no_other_thread = false;
+  EXPECT_TRUE(job.judge().empty());
+}
+
+TEST(Judge, AStandstillOfAllIsADeadlockThoughNoCircleIsCertain) {
+  SimulatedJob job(3);
+  const auto other = job.add_communicator({0, 1, 2}, 9);
+  job.enter(0, 0, bcast(4, 1));      // needs rank 1
+  job.enter(1, other, bcast(4, 1));  // the root needs nobody for certain
+  job.enter(2, 0, bcast(4, 1));
+  job.evidence.now_ns += 9 * kSecond;
+  EXPECT_TRUE(job.judge().empty());
+  job.evidence.now_ns += 2 * kSecond;
+  const auto verdicts = job.judge();
+  ASSERT_FALSE(verdicts.empty());
+  EXPECT_EQ(verdicts[0].kind, VerdictKind::Deadlock);
+  EXPECT_EQ(blamed(verdicts[0]), Ranks{1});
+  job.process(2).blocked.clear();  // one of them computes: it may still come
   EXPECT_TRUE(job.judge().empty());
 }
 
