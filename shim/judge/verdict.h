@@ -44,7 +44,7 @@ struct Verdict {
   std::vector<Party> parties;          ///< by world rank
   std::vector<std::string> details;    ///< further findings, a sentence each
   bool settled = true;                 ///< false: more ranks may still arrive and make it clearer
-  std::int64_t waited_ns = 0;          ///< for TimeOut and Late
+  std::int64_t waited_ns = 0;          ///< for TimeOut, Late, and a Deadlock by standstill
 
   bool is_fault() const { return kind != VerdictKind::Late; }
 };

@@ -151,18 +151,17 @@ std::optional<Verdict> Waits::find_standstill(const JudgePolicy& policy) const {
   for (const auto& [world, waits] : worlds) {
     const std::int32_t size = evidence_.processes[waits.front()->process].world_size;
     if (static_cast<std::size_t>(size) != waits.size()) continue;
-    // Whom most wait for is most likely the one that went another way.
-    std::map<std::size_t, int> missed;
-    for (const Wait* wait : waits) {
-      for (const std::size_t missing : wait->missing) ++missed[missing];
-    }
-    const auto most = std::max_element(missed.begin(), missed.end(),
-                                       [](const auto& a, const auto& b) { return a.second < b.second; });
-    Verdict verdict = verdict_for(VerdictKind::Deadlock, *waits.front());
+    // Who stood still first waits for the one that went another way.
+    const Wait& first = **std::min_element(waits.begin(), waits.end(), [](const Wait* a, const Wait* b) {
+      return a->call.since_ns < b->call.since_ns;
+    });
+    Verdict verdict = verdict_for(VerdictKind::Deadlock, first);
+    verdict.waited_ns = evidence_.now_ns - first.call.since_ns;
     verdict.parties.clear();
     for (const Wait* wait : waits) {
       Party party = make_party(evidence_, wait->process, wait->call.record);
-      party.blamed = missed[wait->process] == most->second;
+      party.blamed =
+          std::find(first.missing.begin(), first.missing.end(), wait->process) != first.missing.end();
       verdict.parties.push_back(std::move(party));
     }
     verdict.details.push_back(

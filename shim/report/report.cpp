@@ -289,10 +289,12 @@ std::string error_line(const Verdict& verdict) {
       return fmt::format("accel.CrashError: process {} {}.", subject(verdict).world_rank,
                          subject(verdict).state);
     case VerdictKind::Deadlock:
-      return blamed.size() > 1
+      return verdict.waited_ns == 0
                  ? fmt::format("accel.DeadlockError: {} wait for each other in a circle.", processes(blamed))
-                 : fmt::format("accel.DeadlockError: all wait for each other, most of them for {}.",
-                               processes(blamed));
+                 : fmt::format(
+                       "accel.DeadlockError: all processes wait for each other; {} {} missing in {}, which "
+                       "was called first.",
+                       processes(blamed), are(blamed), name);
     case VerdictKind::TimeOut:
     case VerdictKind::Late: {
       const std::vector<int> waiting = waiting_ranks(verdict);
