@@ -132,7 +132,8 @@ Verdict describe(const Evidence& evidence, const Members& members, std::uint64_t
     for (const BlockedCall& blocked : process.blocked) latest = std::max(latest, blocked.since_ns);
     verdict.parties.push_back(std::move(party));
   }
-  verdict.settled = all_arrived || now_ns - latest >= settle_ns;
+  // One that is not seen may live elsewhere, or be still inside the call that makes the communicator.
+  verdict.settled = (all_arrived && members.complete()) || now_ns - latest >= settle_ns;
   blame_minority(verdict.parties);
   return verdict;
 }

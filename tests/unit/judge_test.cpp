@@ -90,6 +90,21 @@ TEST(Judge, WaitsForTheOthersBeforeItBlames) {
   EXPECT_TRUE(job.judge()[0].settled);
 }
 
+TEST(Judge, WaitsForAMemberThatIsStillInsideTheCallThatMakesTheCommunicator) {
+  SimulatedJob job(3);
+  const auto copy = job.add_communicator({0, 1, 2}, 9);
+  job.enter(0, copy, bcast(4, 2));
+  job.enter(1, copy, bcast(4, 0));
+  const CommunicatorEvidence theirs = job.process(2).communicators.back();
+  job.process(2).communicators.pop_back();
+  ASSERT_FALSE(job.judge().empty());
+  EXPECT_FALSE(job.judge()[0].settled);
+  job.process(2).communicators.push_back(theirs);
+  job.enter(2, copy, bcast(4, 2));
+  EXPECT_TRUE(job.judge()[0].settled);
+  EXPECT_EQ(blamed(job.judge()[0]), Ranks{1});
+}
+
 TEST(Judge, ComparesSubCommunicatorsByThemselves) {
   SimulatedJob job(6);
   const auto evens = job.add_communicator({0, 2, 4}, 11);
