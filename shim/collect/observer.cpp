@@ -52,14 +52,25 @@ void Observer::scan(std::int64_t now_ns) {
   closedir(entries);
 }
 
-void Observer::check_liveness(Process& process, std::int64_t now_ns) {
-  if (!process.alive) return;
-  if (process.pidfd) {
-    // The usual case costs this one call. A descriptor that answers anything may have been closed and reused
-    // by the application, so that /proc has the last word.
-    pollfd waiting{process.pidfd.get(), POLLIN, 0};
-    if (poll(&waiting, 1, 0) == 0) return;
+/// All in one system call, before anything is read: a launcher kills the others within a millisecond of the
+/// first, and looked at one after another, one of those would be seen dead and the first still alive.
+void Observer::check_liveness(std::int64_t now_ns) {
+  std::vector<pollfd> waiting;
+  std::vector<Process*> watched;
+  for (auto& [name, process] : processes_) {
+    if (!process.alive) continue;
+    waiting.push_back({process.pidfd.get(), POLLIN, 0});
+    watched.push_back(&process);
   }
+  poll(waiting.data(), waiting.size(), 0);
+  for (std::size_t i = 0; i < waiting.size(); ++i) {
+    // A descriptor that answers anything may have been closed and reused by the application: /proc has the
+    // last word.
+    if (waiting[i].revents != 0 || waiting[i].fd < 0) confirm_death(*watched[i], now_ns);
+  }
+}
+
+void Observer::confirm_death(Process& process, std::int64_t now_ns) {
   const RecorderHeader& header = process.reader->header();
   const auto stat = process_stat(header.pid);
   const bool same = stat && stat->start_time == header.start_time;
@@ -99,10 +110,10 @@ Evidence Observer::observe() {
   Evidence evidence;
   evidence.now_ns = monotonic_ns();
   scan(evidence.now_ns);
+  check_liveness(evidence.now_ns);
   current_.clear();
   for (auto& [name, process] : processes_) {
     ProcessEvidence one;
-    check_liveness(process, evidence.now_ns);
     if (!process.reader->read(one)) {
       if (unreadable_[name]++ == 0)
         complaints_.push_back(name + " cannot be read any more: truncated or damaged");

@@ -43,7 +43,8 @@ class Observer {
   };
 
   void scan(std::int64_t now_ns);
-  void check_liveness(Process& process, std::int64_t now_ns);
+  void check_liveness(std::int64_t now_ns);
+  static void confirm_death(Process& process, std::int64_t now_ns);
   static void add_departure(const Process& process, ProcessEvidence& evidence);
   static bool no_other_thread(const Process& process, const ProcessEvidence& evidence);
 

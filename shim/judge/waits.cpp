@@ -117,9 +117,20 @@ bool Waits::departed_in_vain(const Wait& wait, std::size_t missing, const JudgeP
 }
 
 std::optional<Verdict> Waits::find_early_exit(const JudgePolicy& policy) const {
+  // Of several that are gone, the first to go; of those seen gone at once, one that was not itself waiting: a
+  // launcher kills the waiting ones after it.
+  const auto order = [&](std::size_t process) {
+    const ProcessEvidence& one = evidence_.processes[process];
+    return std::pair(one.alive ? 0 : one.gone_since_ns, !one.blocked.empty());
+  };
   for (const Wait& wait : waits_) {
-    for (const std::size_t missing : traits(wait.call.record.function).numbered ? wait.missing : wait.needs) {
-      if (!departed_in_vain(wait, missing, policy)) continue;
+    std::vector<std::size_t> candidates =
+        traits(wait.call.record.function).numbered ? wait.missing : wait.needs;
+    std::erase_if(candidates, [&](std::size_t missing) { return !departed_in_vain(wait, missing, policy); });
+    const auto first = std::min_element(candidates.begin(), candidates.end(),
+                                        [&](std::size_t a, std::size_t b) { return order(a) < order(b); });
+    if (first != candidates.end()) {
+      const std::size_t missing = *first;
       const ProcessEvidence& gone = evidence_.processes[missing];
       Verdict verdict = verdict_for(VerdictKind::EarlyExit, wait);
       Party party = make_party(evidence_, missing, std::nullopt);
