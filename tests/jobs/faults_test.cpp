@@ -66,14 +66,20 @@ TEST_P(Faults, ARankThatLeavesIsNamed) {
 }
 
 TEST_P(Faults, AKilledRankIsNamed) {
-  // Hydra kills the others within milliseconds, by SIGKILL: without accelrun nobody is left to speak,
-  // sometimes.
-  if (GetParam().mpi == Mpi::Mpich && GetParam().way == Way::Bare) return;
+  // Hydra kills the others within a millisecond, by SIGKILL, and one of them can be dead before the first is:
+  // there the report says of a rank only that it was killed, if anybody is left to wait for it.
+  const bool hydra = GetParam().mpi == Mpi::Mpich;
   const Outcome outcome = run_fault("killed");
-  EXPECT_EQ(outcome.status, GetParam().way == Way::Launcher ? 82 : 137) << outcome;
-  EXPECT_NE(outcome.report.find("accel.EarlyExitError: process 1 was killed by signal 9 (SIGKILL) while "),
-            std::string::npos)
-      << outcome;
+  if (!hydra) {
+    EXPECT_EQ(outcome.status, GetParam().way == Way::Launcher ? 82 : 137) << outcome;
+    EXPECT_NE(outcome.report.find("accel.EarlyExitError: process 1 was killed by signal 9 (SIGKILL) while "),
+              std::string::npos)
+        << outcome;
+  } else {
+    EXPECT_TRUE(outcome.status == 82 || outcome.status == 9) << outcome;
+    EXPECT_TRUE(outcome.status == 9 || outcome.report.find("was killed by signal 9") != std::string::npos)
+        << outcome;
+  }
   expect_clean();
 }
 
