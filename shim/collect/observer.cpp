@@ -63,10 +63,17 @@ void Observer::check_liveness(std::int64_t now_ns) {
     watched.push_back(&process);
   }
   poll(waiting.data(), waiting.size(), 0);
+  bool somebody_died = false;
   for (std::size_t i = 0; i < waiting.size(); ++i) {
     // A descriptor that answers anything may have been closed and reused by the application: /proc has the
     // last word.
     if (waiting[i].revents != 0 || waiting[i].fd < 0) confirm_death(*watched[i], now_ns);
+    somebody_died = somebody_died || !watched[i]->alive;
+  }
+  // A launcher notices a death by a closed socket, which comes before the process counts as dead: what it
+  // then kills can be dead first. So one that is on its way out is gone too.
+  for (Process* process : watched) {
+    if (somebody_died && process->alive) confirm_death(*process, now_ns);
   }
 }
 
@@ -74,7 +81,7 @@ void Observer::confirm_death(Process& process, std::int64_t now_ns) {
   const RecorderHeader& header = process.reader->header();
   const auto stat = process_stat(header.pid);
   const bool same = stat && stat->start_time == header.start_time;
-  if (same && stat->state != 'Z' && stat->state != 'X') return;
+  if (same && stat->state != 'Z' && stat->state != 'X' && !stat->exiting) return;
   process.alive = false;
   process.gone_since_ns = now_ns;
   if (same && (stat->state == 'Z' || stat->state == 'X')) {

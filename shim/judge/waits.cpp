@@ -103,11 +103,6 @@ bool Waits::departed_in_vain(const Wait& wait, std::size_t missing, const JudgeP
   const ProcessEvidence& waiting = evidence_.processes[wait.process];
   const bool together = !waiting.alive && !waiting.terminated && waiting.gone_since_ns <= gone.gone_since_ns;
   if (!gone.alive && together) return false;
-  // A launcher notices a death by a closed socket, and one that it then kills can be dead before the first
-  // is.
-  constexpr std::int64_t kCascade = 10'000'000;
-  const bool maybe_cascade = !gone.alive && gone.signal_inferred && !gone.blocked.empty();
-  if (maybe_cascade && evidence_.now_ns - gone.gone_since_ns < kCascade) return false;
   const std::int64_t waited = evidence_.now_ns - std::max(wait.call.since_ns, policy.not_before_ns);
   if (wait.certain_only_when_gone_for_long) {
     const bool long_gone = !gone.alive && gone.gone_since_ns != 0 &&
@@ -122,8 +117,7 @@ bool Waits::departed_in_vain(const Wait& wait, std::size_t missing, const JudgeP
 }
 
 std::optional<Verdict> Waits::find_early_exit(const JudgePolicy& policy) const {
-  // Of several that are gone, the first to go; of those seen gone at once, one that was not itself waiting: a
-  // launcher kills the waiting ones after it.
+  // Of several that are gone, one that was not itself waiting: a launcher kills the waiting ones after it.
   const auto order = [&](std::size_t process) {
     const ProcessEvidence& one = evidence_.processes[process];
     return std::pair(!one.blocked.empty(), one.alive ? 0 : one.gone_since_ns);

@@ -32,6 +32,8 @@ std::optional<ProcessStat> process_stat(std::int32_t pid) {
   for (std::string field; rest >> field;) fields.push_back(field);
   if (fields.size() < 22) return std::nullopt;
   stat.state = fields[2][0];
+  constexpr unsigned long kExiting = 4;  // PF_EXITING, include/linux/sched.h
+  stat.exiting = (std::strtoul(fields[8].c_str(), nullptr, 10) & kExiting) != 0;
   stat.parent = std::atoi(fields[3].c_str());
   stat.threads = std::atoi(fields[19].c_str());
   stat.start_time = std::strtoull(fields[21].c_str(), nullptr, 10);

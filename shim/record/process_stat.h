@@ -7,8 +7,9 @@
 namespace accel {
 
 struct ProcessStat {
-  std::string name;  ///< at most 15 characters
-  char state = '?';  ///< 'Z': dead, not yet collected by its parent
+  std::string name;      ///< at most 15 characters
+  char state = '?';      ///< 'Z': dead, not yet collected by its parent
+  bool exiting = false;  ///< on its way out, though not yet dead: its descriptors may be closed already
   std::int32_t parent = 0;
   std::int32_t threads = 0;
   std::uint64_t start_time = 0;  ///< ticks since boot; with the pid it names a process for good

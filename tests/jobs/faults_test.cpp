@@ -77,7 +77,8 @@ TEST_P(Faults, AKilledRankIsNamed) {
         << outcome;
   } else {
     EXPECT_TRUE(outcome.status == 82 || outcome.status == 9) << outcome;
-    EXPECT_TRUE(outcome.status == 9 || outcome.report.find("was killed by signal 9") != std::string::npos)
+    EXPECT_TRUE(outcome.status == 9 ||
+                outcome.report.find("process 1 was killed by signal 9") != std::string::npos)
         << outcome;
   }
   expect_clean();
