@@ -20,8 +20,7 @@ class Faults : public ::testing::TestWithParam<Place> {
   /// Nothing stays: neither files (accelrun; a bare run keeps its verdict) nor processes.
   void expect_clean() {
     EXPECT_TRUE(GetParam().way == Way::Bare || scratch_.left_behind().empty());
-    // But for zombies, which are init's to collect.
-    EXPECT_EQ(run_shell("ps -C faults -o stat= | grep -v Z").output, "");
+    EXPECT_TRUE(none_left("faults"));
   }
 
   Scratch scratch_;

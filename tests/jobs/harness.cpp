@@ -125,6 +125,17 @@ std::string golden(const std::string& name, const std::string& actual) {
   return ::testing::AssertionFailure() << "expected status " << status << "; " << outcome;
 }
 
+::testing::AssertionResult none_left(const std::string& program) {
+  constexpr int kAttempts = 100;
+  std::string left;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    left = run_shell("ps -C " + program + " -o pid=,stat= | grep -v Z").output;
+    if (left.empty()) return ::testing::AssertionSuccess();
+    usleep(50'000);
+  }
+  return ::testing::AssertionFailure() << "still there after 5 s: " << left;
+}
+
 std::ostream& operator<<(std::ostream& out, const Outcome& outcome) {
   return out << "status " << outcome.status << " after " << outcome.seconds << " s of\n  " << outcome.command
              << "\n--- output\n"

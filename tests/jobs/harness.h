@@ -65,6 +65,10 @@ std::string library();
 std::string program(Mpi mpi, const std::string& name);
 std::string launcher(Mpi mpi, int ranks);
 
+/// Whether no process of that program is left, zombies aside, which are init's to collect. A launcher may
+/// return while its ranks are still on their way out: they get a moment.
+::testing::AssertionResult none_left(const std::string& program);
+
 /// A rank's `status` as the job's launcher returns it without accelrun: hydra kills what is left when the
 /// first rank exits, and if that comes before the others have exited too, it returns 9.
 ::testing::AssertionResult ended_with(const Outcome& outcome, const Job& job, int status);
