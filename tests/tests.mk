@@ -37,6 +37,42 @@ $(BUILD)/tests/drift.$(1): tests/drift/drift.cpp shim/signature/*.def shim/signa
 endef
 $(foreach mpi,$(MPIS),$(eval $(call mpi_rules,$(mpi))))
 
+# Stand-ins for the driver, the runtime and NCCL, and programs on them. Headers: the toolkit's, else those that
+# deps.sh fetches.
+CUDA_INCLUDE = $(firstword $(wildcard $(CUDA_HOME)/include) $(BUILD)/headers)
+STANDIN      := $(BUILD)/standin
+STANDINS     := $(addprefix $(STANDIN)/,libcuda.so.1 interposable/libcuda.so.1 libcudart_static.a libcudart.so.13 libnccl.so.2)
+NCCL_PROGRAMS := $(patsubst tests/programs/nccl/%.cpp,$(BUILD)/programs/nccl/%,$(wildcard tests/programs/nccl/*.cpp))
+NCCL_EXAMPLES := $(patsubst examples/%.cu,$(BUILD)/examples/nccl/%,$(wildcard examples/*.cu))
+standin_flags = -std=c++20 -O1 -g -fPIC -fvisibility=hidden -Wall -Wextra -Werror -MMD -MP -I. -I$(CUDA_INCLUDE) -I$(STANDIN)
+
+$(STANDIN)/standin_documented.inc: tests/standin/cuda/documented.sh
+	@mkdir -p $(@D)
+	$(call run,GEN,tests/standin/cuda/documented.sh $(CUDA_INCLUDE)/cudaTypedefs.h > $@)
+$(STANDIN)/%.o: tests/standin/%.cpp | $(STANDIN)/standin_documented.inc
+	@mkdir -p $(@D)
+	$(call run,CXX,$(CXX) $(standin_flags) -c -o $@ $<)
+$(STANDIN)/libcuda.so.1: $(addprefix $(STANDIN)/cuda/,driver.o device.o)
+	$(call run,LINK,$(CXX) -shared -Wl$(,)-Bsymbolic -Wl$(,)-soname$(,)libcuda.so.1 -Wl$(,)-z$(,)defs -o $@ $^ -pthread && ln -sf libcuda.so.1 $(@D)/libcuda.so)
+# One whose references to itself lead to whoever comes first.
+$(STANDIN)/interposable/libcuda.so.1: $(addprefix $(STANDIN)/cuda/,driver.o device.o)
+	@mkdir -p $(@D)
+	$(call run,LINK,$(CXX) -shared -Wl$(,)-soname$(,)libcuda.so.1 -Wl$(,)-z$(,)defs -o $@ $^ -pthread)
+$(STANDIN)/libcudart_static.a: $(STANDIN)/cuda/runtime.o
+	$(call run,AR,rm -f $@ && ar rcs $@ $<)
+$(STANDIN)/libcudart.so.13: tests/standin/cuda/runtime.cpp
+	@mkdir -p $(@D)
+	$(call run,LINK,$(CXX) $(filter-out -fvisibility=hidden,$(standin_flags)) -shared -Wl$(,)-soname$(,)libcudart.so.13 -o $@ $< -ldl && ln -sf libcudart.so.13 $(@D)/libcudart.so)
+$(STANDIN)/libnccl.so.2: $(addprefix $(STANDIN)/nccl/,nccl.o mesh.o)
+	$(call run,LINK,$(CXX) -shared -Wl$(,)-soname$(,)libnccl.so.2 -Wl$(,)-z$(,)defs -Wl$(,)-rpath$(,)'$$ORIGIN' -o $@ $^ -lgloo -ldl -pthread && ln -sf libnccl.so.2 $(@D)/libnccl.so)
+nccl_flags = -std=c++17 -g -O1 -Wall -Wextra -Werror -I. -Iinclude -isystem $(CUDA_INCLUDE) -L$(STANDIN) -Wl$(,)-rpath$(,)'$$ORIGIN/../../standin'
+$(BUILD)/programs/nccl/%: tests/programs/nccl/%.cpp tests/programs/nccl/rank.h | $(STANDINS)
+	@mkdir -p $(@D)
+	$(call run,NCCL,$(CXX) $(nccl_flags) -o $@ $< -lnccl $(STANDIN)/libcudart_static.a -ldl -pthread)
+$(BUILD)/examples/nccl/%: examples/%.cu | $(STANDINS)
+	@mkdir -p $(@D)
+	$(call run,NCCL,$(CXX) -x c++ $(nccl_flags) -O2 -o $@ $< -x none -lnccl $(STANDIN)/libcudart_static.a -ldl -pthread)
+
 $(BUILD)/suites/unit: $(UNIT) $(CORE) $(BUILD)/launcher/engine.o
 	@mkdir -p $(@D)
 	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -lgtest -lgtest_main -ldl -pthread)
@@ -45,7 +81,7 @@ $(BUILD)/suites/jobs: $(JOBS)
 	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -lgtest -lgtest_main -pthread)
 
 # The victims of sanitized builds stay plain programs; only our own code is instrumented.
-tests: all $(DRIFT) $(PROGRAMS) $(PLUGIN) $(EXAMPLES) $(BUILD)/suites/unit $(BUILD)/suites/jobs
+tests: all $(DRIFT) $(PROGRAMS) $(PLUGIN) $(EXAMPLES) $(NCCL_PROGRAMS) $(NCCL_EXAMPLES) $(BUILD)/suites/unit $(BUILD)/suites/jobs
 
 check: ## Install what is missing, build, run all tests
 	@tests/deps.sh
