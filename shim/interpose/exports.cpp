@@ -10,6 +10,10 @@ extern "C" {
 #define DECLARE(name) \
   int MPI_##name();   \
   int PMPI_##name();
+#define NCCL_COLLECTIVE(name, ...) int nccl##name();
+#define NCCL_PAIR(name, ...) int nccl##name();
+#define NCCL_BY_HAND(name, ...) int nccl##name();
+#define NCCL_WRAPPED(name) int nccl##name();
 #define MPI_COLLECTIVE(name, ...) DECLARE(name)
 #define MPI_UNNUMBERED(name, ...) DECLARE(name)
 #include "signature/functions.def"
@@ -19,24 +23,31 @@ ACCEL_BY_HAND(DECLARE)
 
 namespace accel {
 
-void* find_wrapper(const char* name) {
+Wrapper find_wrapper(const char* name) {
   struct Entry {
     const char* name;
     int (*wrapper)();
+    Library library;
   };
   static constexpr Entry kEntries[] = {
-#define ENTRY(name) {"MPI_" #name, MPI_##name}, {"PMPI_" #name, PMPI_##name},
+#define NCCL_ENTRY(name) {"nccl" #name, nccl##name, Library::Nccl},
+#define NCCL_COLLECTIVE(name, ...) NCCL_ENTRY(name)
+#define NCCL_PAIR(name, ...) NCCL_ENTRY(name)
+#define NCCL_BY_HAND(name, ...) NCCL_ENTRY(name)
+#define NCCL_WRAPPED(name) NCCL_ENTRY(name)
+#define ENTRY(name) {"MPI_" #name, MPI_##name, Library::Mpi}, {"PMPI_" #name, PMPI_##name, Library::Mpi},
 #define MPI_COLLECTIVE(name, ...) ENTRY(name)
 #define MPI_UNNUMBERED(name, ...) ENTRY(name)
 #include "signature/functions.def"
       ACCEL_BY_HAND(ENTRY)
 #undef ENTRY
+#undef NCCL_ENTRY
   };
-  // A hundred exact comparisons, for names that begin with MP or PM only; no table to sort before main.
+  // Some hundred exact comparisons, for names that begin as ours do only; no table to sort before main.
   for (const Entry& entry : kEntries) {
-    if (std::strcmp(entry.name, name) == 0) return reinterpret_cast<void*>(entry.wrapper);
+    if (std::strcmp(entry.name, name) == 0) return {reinterpret_cast<void*>(entry.wrapper), entry.library};
   }
-  return nullptr;
+  return {};
 }
 
 }  // namespace accel

@@ -94,35 +94,42 @@ std::string_view base_name(const char* path) {
 
 using Dlsym = void* (*)(void*, const char*);
 
-Dlsym find_dlsym() {
-  Dlsym found = nullptr;
+/// libc's own; up to glibc 2.33 it is libdl's.
+void* find_in_libc(const char* name) {
+  struct Search {
+    const char* name;
+    void* found;
+  } search{name, nullptr};
   dl_iterate_phdr(
       [](dl_phdr_info* object, std::size_t, void* result) {
-        const std::string_view name = base_name(object->dlpi_name);
-        if (!name.starts_with("libc.so") && !name.starts_with("libdl.so")) return 0;
-        void* symbol = symbol_in(*object, "dlsym");
-        if (symbol == nullptr) return 0;
-        *static_cast<Dlsym*>(result) = reinterpret_cast<Dlsym>(symbol);
-        return 1;
+        auto& wanted = *static_cast<Search*>(result);
+        const std::string_view library = base_name(object->dlpi_name);
+        if (!library.starts_with("libc.so") && !library.starts_with("libdl.so")) return 0;
+        wanted.found = symbol_in(*object, wanted.name);
+        return wanted.found != nullptr ? 1 : 0;
       },
-      &found);
-  return found;
+      &search);
+  return search.found;
 }
 
 }  // namespace
 
 }  // namespace accel
 
-/// Also what the assembly stub in loader/dlsym.cpp jumps to.
+/// Also what the assembly stubs in loader/dlsym.cpp jump to.
 extern "C" {
 __attribute__((visibility("hidden"))) void* accel_real_dlsym = nullptr;
+__attribute__((visibility("hidden"))) void* accel_real_dlvsym = nullptr;
 }
 
 namespace accel {
 
+bool defines(const dl_phdr_info& object, const char* symbol) { return symbol_in(object, symbol) != nullptr; }
+
 void find_real_dlsym() {
   if (__atomic_load_n(&accel_real_dlsym, __ATOMIC_ACQUIRE) != nullptr) return;
-  __atomic_store_n(&accel_real_dlsym, reinterpret_cast<void*>(find_dlsym()), __ATOMIC_RELEASE);
+  __atomic_store_n(&accel_real_dlvsym, find_in_libc("dlvsym"), __ATOMIC_RELEASE);
+  __atomic_store_n(&accel_real_dlsym, find_in_libc("dlsym"), __ATOMIC_RELEASE);
 }
 
 void* real_dlsym(void* handle, const char* name) {

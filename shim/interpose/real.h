@@ -1,5 +1,7 @@
 // The function that a wrapper stands in front of.
 #pragma once
+#include <link.h>
+
 #include <atomic>
 
 namespace accel {
@@ -9,6 +11,9 @@ void* real_dlsym(void* handle, const char* name);
 
 /// Makes sure that it is known, for the assembly stub that jumps to it.
 void find_real_dlsym();
+
+/// Whether a loaded object defines a symbol for others to use.
+bool defines(const dl_phdr_info& object, const char* symbol);
 
 /// Handle of the MPI library in this process, however it came in (linked, dlopened RTLD_LOCAL); nullptr if
 /// there is none. Looks through the loaded objects: not for the hot path.

@@ -61,6 +61,10 @@ const char* name_of(Field field) {
       return "root";
     case Field::Peers:
       return "counts per peer";
+    case Field::Size:
+      return "number of ranks";
+    case Field::Rank:
+      return "rank";
   }
   return "?";
 }
@@ -75,9 +79,28 @@ std::string describe_departure(const ProcessEvidence& process) {
     return fmt::format("was killed by signal {} (SIG{})", process.signal, abbreviation ? abbreviation : "?");
   }
   if (process.phase == Phase::Exiting) {
-    return fmt::format("has exited with status {} without MPI_Finalize", process.exit_status);
+    const bool owes = (process.libraries & kUsesMpi) != 0;
+    return fmt::format("has exited with status {}{}", process.exit_status, owes ? " without MPI_Finalize" : "");
   }
   return process.alive ? "is running" : "is gone";
+}
+
+std::string describe_absence(const ProcessEvidence& process) {
+  if (process.phase == Phase::Initializing) return "is inside MPI_Init";
+  if (!process.driver_waits.empty()) {
+    switch (process.driver_waits.front()) {
+      case DriverWait::Stream:
+        return "waits for a CUDA stream";
+      case DriverWait::Event:
+        return "waits for a CUDA event";
+      case DriverWait::Context:
+      case DriverWait::None:
+        return "waits for the GPU";
+    }
+  }
+  const bool mpi = (process.libraries & kUsesMpi) != 0;
+  const bool nccl = (process.libraries & kUsesNccl) != 0;
+  return mpi && nccl ? "is outside MPI and NCCL" : nccl ? "is outside NCCL" : "is outside MPI";
 }
 
 std::map<std::uint64_t, Members> members_of(const Evidence& evidence) {
@@ -90,6 +113,8 @@ std::map<std::uint64_t, Members> members_of(const Evidence& evidence) {
       members.size = record.size;
       members.opaque = members.opaque || (record.flags & kCommunicatorOpaque) != 0;
       members.inter = members.inter || (record.flags & kCommunicatorInter) != 0;
+      members.on_stream = members.on_stream || (record.flags & kCommunicatorOnStream) != 0;
+      members.aborted = members.aborted || (record.flags & kCommunicatorAborted) != 0;
       members.seen.push_back({i, communicator});
     }
   }
@@ -97,15 +122,28 @@ std::map<std::uint64_t, Members> members_of(const Evidence& evidence) {
     std::stable_sort(members.seen.begin(), members.seen.end(), [](const Member& a, const Member& b) {
       return a.communicator.record.rank < b.communicator.record.rank;
     });
-    // Foreign bytes could claim anything: a rank that is there twice makes the communicator unfit for
-    // comparison.
+    // A rank that is there twice makes the communicator unfit for comparison: two NCCL processes claim the same, or
+    // bytes are damaged.
     for (std::size_t i = 1; i < members.seen.size() && !members.inter; ++i) {
       if (members.seen[i].communicator.record.rank == members.seen[i - 1].communicator.record.rank) {
-        members.opaque = true;
+        members.twice = true;
       }
     }
   }
   return result;
+}
+
+const Member* member_of(const Members& members, std::size_t process) {
+  for (const Member& member : members.seen) {
+    if (member.process == process) return &member;
+  }
+  return nullptr;
+}
+
+bool has_destroyed(const Member& member) {
+  const std::uint32_t flags = member.communicator.record.flags;
+  return (flags & kCommunicatorOnStream) != 0 && (flags & kCommunicatorFreed) != 0 &&
+         (flags & kCommunicatorAborted) == 0;
 }
 
 namespace {
@@ -151,20 +189,20 @@ bool is_crash(int signal) {
 }
 
 /// The other ranks of a process's world, as they stand.
-void add_everybody(const Evidence& evidence, std::uint64_t world, Verdict& verdict) {
+void add_everybody(const Evidence& evidence, const Waits& waits, std::uint64_t world, Verdict& verdict) {
   for (std::size_t i = 0; i < evidence.processes.size(); ++i) {
     const ProcessEvidence& process = evidence.processes[i];
     if (process.world_key != world) continue;
     const bool known = std::any_of(verdict.parties.begin(), verdict.parties.end(),
                                    [&](const Party& party) { return party.process == i; });
     if (known) continue;
-    std::optional<CallRecord> inside;
-    if (!process.blocked.empty()) inside = process.blocked.front().record;
+    const std::optional<CallRecord> inside = waits.waits_in(i);
     Party party = make_party(evidence, i, inside);
+    party.inside = inside.has_value();
     if (process.has_left()) {
       party.state = describe_departure(process);
     } else if (!inside) {
-      party.state = process.phase == Phase::Initializing ? "is inside MPI_Init" : "is outside MPI";
+      party.state = describe_absence(process);
     }
     verdict.parties.push_back(std::move(party));
   }
@@ -172,7 +210,7 @@ void add_everybody(const Evidence& evidence, std::uint64_t world, Verdict& verdi
                    [](const Party& a, const Party& b) { return a.world_rank < b.world_rank; });
 }
 
-std::optional<Verdict> find_crash(const Evidence& evidence) {
+std::optional<Verdict> find_crash(const Evidence& evidence, const Waits& waits) {
   const ProcessEvidence* first = nullptr;
   for (const ProcessEvidence& process : evidence.processes) {
     const bool crashed = process.phase != Phase::Finalized && is_crash(process.signal) &&
@@ -183,7 +221,7 @@ std::optional<Verdict> find_crash(const Evidence& evidence) {
   if (first == nullptr) return std::nullopt;
   Verdict verdict;
   verdict.kind = VerdictKind::Crash;
-  add_everybody(evidence, first->world_key, verdict);
+  add_everybody(evidence, waits, first->world_key, verdict);
   for (Party& party : verdict.parties) {
     party.blamed = &evidence.processes[party.process] == first;
     if (party.blamed && party.call) verdict.function = party.call->function;
@@ -205,6 +243,8 @@ std::vector<Verdict> judge(const Evidence& evidence, const JudgePolicy& policy) 
     if (auto verdict = find_mismatch(evidence, members, evidence.now_ns, policy.settle_ns)) {
       verdicts.push_back(std::move(*verdict));
     }
+    if (auto verdict = find_pair_mismatch(evidence, members)) verdicts.push_back(std::move(*verdict));
+    if (auto verdict = find_rank_clash(evidence, members)) verdicts.push_back(std::move(*verdict));
   }
   // Several communicators: what happened first is the cause.
   const auto started = [](const Verdict& verdict) {
@@ -217,9 +257,9 @@ std::vector<Verdict> judge(const Evidence& evidence, const JudgePolicy& policy) 
   std::stable_sort(verdicts.begin(), verdicts.end(),
                    [&](const Verdict& a, const Verdict& b) { return started(a) < started(b); });
 
+  const Waits waits(evidence, communicators);
   if (!policy.ending && !somebody_aborts(evidence)) {
-    if (auto crash = find_crash(evidence)) verdicts.push_back(std::move(*crash));
-    const Waits waits(evidence, communicators);
+    if (auto crash = find_crash(evidence, waits)) verdicts.push_back(std::move(*crash));
     if (auto early = waits.find_early_exit(policy)) verdicts.push_back(std::move(*early));
     if (auto deadlock = waits.find_circle()) verdicts.push_back(std::move(*deadlock));
     if (auto standstill = waits.find_standstill(policy)) verdicts.push_back(std::move(*standstill));
@@ -227,7 +267,7 @@ std::vector<Verdict> judge(const Evidence& evidence, const JudgePolicy& policy) 
   }
   for (Verdict& verdict : verdicts) {
     if (verdict.parties.empty() || verdict.kind == VerdictKind::Mismatch) continue;
-    add_everybody(evidence, evidence.processes[verdict.parties.front().process].world_key, verdict);
+    add_everybody(evidence, waits, evidence.processes[verdict.parties.front().process].world_key, verdict);
   }
   return verdicts;
 }

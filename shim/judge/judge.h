@@ -41,6 +41,9 @@ struct JudgePolicy {
 /// The faults and warnings that the evidence supports, most certain and most original first.
 std::vector<Verdict> judge(const Evidence& evidence, const JudgePolicy& policy);
 
+/// How a process is described that is in no call: "is outside MPI", "waits in cudaStreamSynchronize", ...
+std::string describe_absence(const ProcessEvidence& process);
+
 /// How a process is described that has left: "called MPI_Finalize", "was killed by signal 9 (SIGKILL)", ...
 std::string describe_departure(const ProcessEvidence& process);
 

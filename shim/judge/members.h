@@ -18,9 +18,12 @@ struct Members {
   std::int32_t size = 0;
   bool opaque = false;  ///< something on it cannot be compared
   bool inter = false;
+  bool on_stream = false;  ///< NCCL
+  bool aborted = false;    ///< somebody has given it up
+  bool twice = false;      ///< two members have the same rank
   std::vector<Member> seen;
 
-  bool complete() const { return !inter && static_cast<std::size_t>(size) == seen.size(); }
+  bool complete() const { return !inter && !twice && static_cast<std::size_t>(size) == seen.size(); }
 };
 
 /// Of every communicator in the evidence, by key. A slot that was reused counts for its latest communicator
@@ -29,6 +32,18 @@ std::map<std::uint64_t, Members> members_of(const Evidence& evidence);
 
 /// A party with what its history knows of `record`.
 Party make_party(const Evidence& evidence, std::size_t process, const std::optional<CallRecord>& record);
+
+/// The member that this process is; nullptr if it is none. Where a process holds several ranks: the first.
+const Member* member_of(const Members& members, std::size_t process);
+
+/// Has called ncclCommDestroy and so will make no other call on it.
+bool has_destroyed(const Member& member);
+
+/// The first disagreement of a sender and a receiver (ncclSend, ncclRecv) on one communicator.
+std::optional<Verdict> find_pair_mismatch(const Evidence& evidence, const Members& members);
+
+/// Two processes that claim the same rank of an NCCL communicator.
+std::optional<Verdict> find_rank_clash(const Evidence& evidence, const Members& members);
 
 /// The first disagreement on one communicator, if there is one.
 std::optional<Verdict> find_mismatch(const Evidence& evidence, const Members& members, std::int64_t now_ns,

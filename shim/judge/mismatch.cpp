@@ -47,11 +47,12 @@ std::uint64_t first_difference(std::uint64_t last,
 std::vector<Field> differing_fields(const Party& one, const Party& other) {
   const CallRecord& a = *one.call;
   const CallRecord& b = *other.call;
-  if (a.function != b.function) return {Field::Kind};
+  const FunctionTraits& what = traits(a.function);
+  if (what.kind != traits(b.function).kind) return {Field::Kind};
+  if (a.function == Function::NcclCommInitRank) return {Field::Size};
   std::vector<Field> fields;
   if (a.op != b.op) fields.push_back(Field::ReduceOp);
   if (a.root != b.root) fields.push_back(Field::Root);
-  const FunctionTraits& what = traits(a.function);
   if (!what.data) return fields;
   if (what.vector) {
     if (fields.empty()) fields.push_back(Field::Peers);
@@ -62,7 +63,7 @@ std::vector<Field> differing_fields(const Party& one, const Party& other) {
       block_hash(one.datatype.signature, a.count) == block_hash(other.datatype.signature, b.count)) {
     return fields;
   }
-  const bool same_type = both_known && one.datatype.signature == other.datatype.signature;
+  const bool same_type = a.datatype == b.datatype || (both_known && one.datatype.signature == other.datatype.signature);
   if (!same_type) fields.push_back(Field::Datatype);
   if (a.count != b.count) fields.push_back(Field::Count);
   return fields;
@@ -110,6 +111,18 @@ void explain_same_vectors(const Evidence& evidence, Verdict& verdict) {
   }
 }
 
+/// NCCL drops collectives with count 0, on that rank alone.
+void explain_dropped_calls(Verdict& verdict) {
+  const auto drops = [](const Party& party) { return party.call && party.call->count == 0; };
+  if (traits(verdict.function).library != Library::Nccl || !traits(verdict.function).data) return;
+  if (std::all_of(verdict.parties.begin(), verdict.parties.end(), drops)) return;
+  for (const Party& party : verdict.parties) {
+    if (!drops(party)) continue;
+    verdict.details.push_back(fmt::format(
+        "process {} passes count 0: NCCL drops the call there, and the others wait for it for ever", party.world_rank));
+  }
+}
+
 Verdict describe(const Evidence& evidence, const Members& members, std::uint64_t sequence,
                  std::int64_t now_ns, std::int64_t settle_ns) {
   Verdict verdict;
@@ -125,11 +138,21 @@ Verdict describe(const Evidence& evidence, const Members& members, std::uint64_t
         make_party(evidence, member.process, arrived ? call_at(evidence, member, sequence) : std::nullopt);
     if (!party.call) {
       party.state = arrived              ? "has gone on; the record of this call was overwritten"
-                    : process.has_left() ? describe_departure(process)
+                    : process.has_left()    ? describe_departure(process)
+                    : has_destroyed(member) ? "has called ncclCommDestroy"
                                          : "has not made this call yet";
     }
-    all_arrived = all_arrived && (arrived || process.has_left());
+    // Several ranks in one process are told apart by their rank of the communicator.
+    if (std::count_if(members.seen.begin(), members.seen.end(),
+                      [&](const Member& other) { return other.process == member.process; }) > 1)
+      party.world_rank = member.communicator.record.rank;
+    all_arrived = all_arrived && (arrived || process.has_left() || has_destroyed(member));
     for (const BlockedCall& blocked : process.blocked) latest = std::max(latest, blocked.since_ns);
+    // Of calls that return at once, the start counts; one that has not returned yet may still be refused.
+    if (party.call && traits(party.call->function).library == Library::Nccl) {
+      latest = std::max(latest, process.history->started_ns(*party.call));
+      all_arrived = all_arrived && !party.inside;
+    }
     verdict.parties.push_back(std::move(party));
   }
   // One that is not seen may live elsewhere, or be still inside the call that makes the communicator.
@@ -157,6 +180,7 @@ void name_fields(const Evidence& evidence, Verdict& verdict) {
     }
   }
   explain_same_vectors(evidence, verdict);
+  explain_dropped_calls(verdict);
 }
 
 /// If some have called MPI_Finalize where others still wait in a collective, that is the plainer name for it.
@@ -282,7 +306,7 @@ std::optional<Verdict> find_imbalance(const Evidence& evidence, const Members& m
 
 std::optional<Verdict> find_mismatch(const Evidence& evidence, const Members& members, std::int64_t now_ns,
                                      std::int64_t settle_ns) {
-  if (members.opaque || members.seen.empty()) return std::nullopt;
+  if (members.opaque || members.aborted || members.twice || members.seen.empty()) return std::nullopt;
   if (auto verdict = find_disagreement(evidence, members, now_ns, settle_ns)) return verdict;
   return find_imbalance(evidence, members, now_ns, settle_ns);
 }

@@ -19,7 +19,7 @@ enum class VerdictKind {
 };
 
 /// Which parts of a call differ between ranks.
-enum class Field { Kind, Count, Datatype, ReduceOp, Root, Peers };
+enum class Field { Kind, Count, Datatype, ReduceOp, Root, Peers, Size, Rank };
 
 /// What one process has to do with it.
 struct Party {
@@ -30,7 +30,7 @@ struct Party {
   std::vector<std::int64_t> counts;  ///< of a vector collective: per peer, or this rank's own block alone
   std::vector<std::uint64_t> site;   ///< where the call was made; return addresses, innermost first
   bool blamed = false;
-  bool inside = false;  ///< has not returned from that call
+  bool inside = false;  ///< has not returned from that call, or it waits on its stream
   std::string state;  ///< where there is no call to show: "has called MPI_Finalize", "was killed by signal 9"
 };
 

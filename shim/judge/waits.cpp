@@ -21,6 +21,80 @@ Waits::Waits(const Evidence& evidence, const std::map<std::uint64_t, Members>& c
   for (std::size_t i = 0; i < evidence.processes.size(); ++i) {
     for (const BlockedCall& call : evidence.processes[i].blocked) waits_.push_back(describe(i, call));
   }
+  for (const auto& [key, members] : communicators) {
+    if (!members.on_stream || members.aborted || members.opaque || members.twice) continue;
+    add_stream_waits(members);
+    add_pair_waits(members);
+  }
+}
+
+/// NCCL calls return at once, so no thread is inside; but one that a member has not made cannot be complete on those
+/// that need it.
+void Waits::add_stream_waits(const Members& members) {
+  std::uint64_t least = UINT64_MAX;
+  for (const Member& member : members.seen) least = std::min(least, member.communicator.record.sequence);
+  for (const Member& member : members.seen) {
+    const ProcessEvidence& process = evidence_.processes[member.process];
+    if (member.communicator.record.sequence <= least || !process.alive || process.has_left()) continue;
+    const auto record = process.history->call(member.communicator.slot, least + 1);
+    if (!record || !traits(record->function).on_stream || record->returned == 0) continue;
+    Wait wait = describe(member.process, {0, *record, process.history->started_ns(*record)});
+    wait.on_stream = true;
+    if (!wait.needs.empty()) waits_.push_back(std::move(wait));
+  }
+}
+
+/// A receive needs its send. A send may be complete without its receive, if it is small.
+void Waits::add_pair_waits(const Members& members) {
+  constexpr std::uint32_t kReceives = 1;
+  for (const Member& member : members.seen) {
+    const ProcessEvidence& process = evidence_.processes[member.process];
+    if (!process.alive || process.has_left()) continue;
+    for (const PairRecord& pair : process.pairs) {
+      if (pair.communicator != members.key) continue;
+      const auto peer = std::find_if(members.seen.begin(), members.seen.end(), [&](const Member& one) {
+        return one.communicator.record.rank == pair.peer;
+      });
+      if (peer == members.seen.end() || peer->process == member.process) continue;
+      std::uint64_t there = 0;
+      for (const PairRecord& other : evidence_.processes[peer->process].pairs) {
+        const bool opposite = other.communicator == members.key && other.direction != pair.direction &&
+                              other.peer == member.communicator.record.rank;
+        if (opposite) there = other.count;
+      }
+      if (there >= pair.count) continue;
+      const bool receives = pair.direction == kReceives;
+      const auto record = process.history->pair_call(receives ? Function::NcclRecv : Function::NcclSend,
+                                                     member.communicator.slot, pair.peer, there + 1);
+      if (!record || record->returned == 0) continue;
+      Wait wait;
+      wait.process = member.process;
+      wait.call = {0, *record, process.history->started_ns(*record)};
+      wait.members = &members;
+      wait.needs.push_back(peer->process);
+      wait.missing.push_back(peer->process);
+      wait.certain_only_when_gone_for_long = !receives;
+      wait.on_stream = true;
+      waits_.push_back(std::move(wait));
+    }
+  }
+}
+
+/// Will never make the call that the wait is for.
+bool Waits::gone(const Wait& wait, std::size_t process) const {
+  if (evidence_.processes[process].has_left()) return true;
+  const Member* member = wait.members != nullptr ? member_of(*wait.members, process) : nullptr;
+  return member != nullptr && has_destroyed(*member);
+}
+
+std::optional<CallRecord> Waits::waits_in(std::size_t process) const {
+  std::optional<CallRecord> on_stream;
+  for (const Wait& wait : waits_) {
+    if (wait.process != process) continue;
+    if (!wait.on_stream) return wait.call.record;
+    if (!on_stream || wait.call.record.started < on_stream->started) on_stream = wait.call.record;
+  }
+  return on_stream;
 }
 
 /// Whether the call cannot return on `rank` before `peer` has made it too. Only what no implementation can
@@ -62,7 +136,7 @@ Waits::Wait Waits::describe(std::size_t process, const BlockedCall& call) const 
   const CommunicatorEvidence* mine = communicator_in(evidence_.processes[process], record.communicator);
   if (record.function == Function::None || mine == nullptr) return wait;
   const auto found = communicators_.find(mine->record.key);
-  if (found == communicators_.end()) return wait;
+  if (found == communicators_.end() || found->second.aborted) return wait;
   wait.members = &found->second;
   const FunctionTraits& what = traits(record.function);
   wait.certain_only_when_gone_for_long = !what.numbered || record.function == Function::Finalize;
@@ -91,6 +165,7 @@ Verdict Waits::verdict_for(VerdictKind kind, const Wait& wait) const {
     verdict.size = wait.members->size;
   }
   verdict.parties.push_back(make_party(evidence_, wait.process, wait.call.record));
+  verdict.parties.back().inside = true;
   return verdict;
 }
 
@@ -98,7 +173,9 @@ Verdict Waits::verdict_for(VerdictKind kind, const Wait& wait) const {
 /// is for it.
 bool Waits::departed_in_vain(const Wait& wait, std::size_t missing, const JudgePolicy& policy) const {
   const ProcessEvidence& gone = evidence_.processes[missing];
-  if (!gone.has_left() || gone.terminated) return false;
+  if (!this->gone(wait, missing) || gone.terminated) return false;
+  // It lives, and has destroyed the communicator: the wait is in vain whatever else it does.
+  if (!gone.has_left()) return true;
   // Killed together, from outside: nobody waited for anybody any more.
   const ProcessEvidence& waiting = evidence_.processes[wait.process];
   const bool together = !waiting.alive && !waiting.terminated && waiting.gone_since_ns <= gone.gone_since_ns;
@@ -124,7 +201,7 @@ std::optional<Verdict> Waits::find_early_exit(const JudgePolicy& policy) const {
   };
   for (const Wait& wait : waits_) {
     std::vector<std::size_t> candidates =
-        traits(wait.call.record.function).numbered ? wait.missing : wait.needs;
+        traits(wait.call.record.function).numbered || wait.on_stream ? wait.missing : wait.needs;
     std::erase_if(candidates, [&](std::size_t missing) { return !departed_in_vain(wait, missing, policy); });
     const auto first = std::min_element(candidates.begin(), candidates.end(),
                                         [&](std::size_t a, std::size_t b) { return order(a) < order(b); });
@@ -134,7 +211,7 @@ std::optional<Verdict> Waits::find_early_exit(const JudgePolicy& policy) const {
       Verdict verdict = verdict_for(VerdictKind::EarlyExit, wait);
       Party party = make_party(evidence_, missing, std::nullopt);
       party.blamed = true;
-      party.state = describe_departure(gone);
+      party.state = gone.has_left() ? describe_departure(gone) : "has called ncclCommDestroy";
       verdict.parties.push_back(std::move(party));
       if (gone.signal_inferred) {
         verdict.details.push_back(
@@ -153,7 +230,7 @@ std::optional<Verdict> Waits::find_standstill(const JudgePolicy& policy) const {
   for (const Wait& wait : waits_) {
     const ProcessEvidence& process = evidence_.processes[wait.process];
     const std::int64_t waited = evidence_.now_ns - std::max(wait.call.since_ns, policy.not_before_ns);
-    const bool still = process.alive && process.no_other_thread && process.blocked.size() == 1 &&
+    const bool still = process.alive && !wait.on_stream && process.no_other_thread && process.blocked.size() == 1 &&
                        !wait.certain_only_when_gone_for_long && !wait.missing.empty() &&
                        waited >= policy.standstill_ns;
     if (still) worlds[process.world_key].push_back(&wait);
@@ -188,7 +265,7 @@ std::optional<Verdict> Waits::find_circle() const {
   std::vector<const Wait*> node(evidence_.processes.size(), nullptr);
   for (const Wait& wait : waits_) {
     const ProcessEvidence& process = evidence_.processes[wait.process];
-    const bool stuck = process.alive && process.no_other_thread && !wait.certain_only_when_gone_for_long;
+    const bool stuck = process.alive && !wait.on_stream && process.no_other_thread && !wait.certain_only_when_gone_for_long;
     if (stuck && process.blocked.size() == 1) node[wait.process] = &wait;
   }
   enum class Mark { New, Open, Done };
@@ -253,13 +330,14 @@ std::optional<Verdict> Waits::find_late(const JudgePolicy& policy) const {
   for (const std::size_t missing : longest->missing) {
     const ProcessEvidence& process = evidence_.processes[missing];
     std::optional<CallRecord> elsewhere;
-    if (!process.blocked.empty()) elsewhere = process.blocked.front().record;
+    if (const auto waits = waits_in(missing)) elsewhere = waits;
     Party party = make_party(evidence_, missing, elsewhere);
+    party.inside = elsewhere.has_value();
     party.blamed = true;
     if (process.has_left()) {
       party.state = describe_departure(process);
     } else if (!elsewhere) {
-      party.state = "is outside MPI";
+      party.state = describe_absence(process);
     }
     verdict.parties.push_back(std::move(party));
   }

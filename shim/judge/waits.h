@@ -16,6 +16,8 @@ class Waits {
   std::optional<Verdict> find_early_exit(const JudgePolicy& policy) const;
   std::optional<Verdict> find_circle() const;
   std::optional<Verdict> find_standstill(const JudgePolicy& policy) const;
+  /// What the process waits in: a call that a thread is inside, else one that stands on a stream.
+  std::optional<CallRecord> waits_in(std::size_t process) const;
   /// TimeOut or Late, whichever has come; the longest wait first.
   std::optional<Verdict> find_late(const JudgePolicy& policy) const;
 
@@ -28,9 +30,13 @@ class Waits {
     std::vector<std::size_t> needs;                ///< certain: must come before this call can return
     std::vector<std::size_t> missing;              ///< have not made the call, needed or not
     bool certain_only_when_gone_for_long = false;  ///< point-to-point, MPI_Finalize
+    bool on_stream = false;                        ///< the thread has returned from it; its stream waits
   };
 
   Wait describe(std::size_t process, const BlockedCall& call) const;
+  void add_stream_waits(const Members& members);
+  void add_pair_waits(const Members& members);
+  bool gone(const Wait& wait, std::size_t process) const;
   bool needs_peer(const Wait& wait, const CallRecord& record, std::int32_t rank, std::int32_t peer) const;
   bool departed_in_vain(const Wait& wait, std::size_t missing, const JudgePolicy& policy) const;
   Verdict verdict_for(VerdictKind kind, const Wait& wait) const;

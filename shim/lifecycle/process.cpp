@@ -4,10 +4,12 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "act/ending.h"
 #include "act/watch.h"
+#include "judge/members.h"
 #include "lifecycle/agent.h"
 #include "lifecycle/signals.h"
 #include "lifecycle/unwind.h"
@@ -66,12 +68,14 @@ bool Process::start() {
   return true;
 }
 
-void Process::join(int world_rank, int world_size) {
+void Process::join(int world_rank, int world_size, std::uint32_t library) {
   RecorderHeader& header = recorder()->header();
   header.world_size = world_size;
   header.world_rank = world_rank;
+  header.libraries |= library;
   header.phase = Phase::Running;
-  if (WorldCount* world = board_->world(world_key_)) world->joined.fetch_add(1);
+  WorldCount* world = library == kUsesMpi ? board_->world(world_key_) : nullptr;
+  if (world != nullptr) world->joined.fetch_add(1);
   log().configure(settings_, run_->run_id(), world_rank);
   install_signal_handlers();
   start_agent();
@@ -121,6 +125,30 @@ void Process::linger() {
   if (others_go_on()) wait_for_leader(kLinger / 10);
 }
 
+/// Without MPI nobody says goodbye, so that an exit is the usual end; but if others have called what we have not, they
+/// wait for us in vain, and their launcher may end them before anybody can say so.
+void Process::answer_those_who_wait() {
+  Observer observer(*run_);
+  const Evidence evidence = observer.observe();
+  bool somebody_waits = false;
+  for (const auto& [key, members] : members_of(evidence)) {
+    std::uint64_t own = UINT64_MAX;
+    std::uint64_t most = 0;
+    for (const Member& member : members.seen) {
+      const ProcessEvidence& process = evidence.processes[member.process];
+      const std::uint64_t sequence = member.communicator.record.sequence;
+      if (process.pid == getpid()) own = sequence;
+      if (process.pid != getpid() && process.alive) most = std::max(most, sequence);
+    }
+    somebody_waits = somebody_waits || (own != UINT64_MAX && most > own);
+  }
+  const std::int64_t begun = monotonic_ns();
+  while (somebody_waits && monotonic_ns() - begun < kLinger) {
+    wait_for_leader(kLinger / 10);
+    usleep(1000);
+  }
+}
+
 void Process::leave(int status) {
   Recorder* recorder = this->recorder();
   // In a vfork child the memory is the parent's but the pid is not.
@@ -130,7 +158,11 @@ void Process::leave(int status) {
   if (improper) {
     header.exit_status = status;
     header.phase = Phase::Exiting;
-    linger();
+    if ((header.libraries & kUsesMpi) != 0) {
+      linger();
+    } else {
+      answer_those_who_wait();
+    }
   }
   stop_agent();
   if (owns_run_ && !others_live() && access((run_->path() + "/verdict.json").c_str(), F_OK) != 0)

@@ -18,8 +18,9 @@ class Process {
   /// Opens the run directory and starts recording; at the first MPI_Init. False: dormant, and why has been
   /// said.
   bool start();
-  /// After MPI_Init: we know who we are. Starts the agent thread and the signal handlers.
-  void join(int world_rank, int world_size);
+  /// We know who we are: after MPI_Init, or with the first NCCL communicator. Starts the agent thread and the signal
+  /// handlers. `library`: kUses*. MPI's word on rank and size counts more than others'.
+  void join(int world_rank, int world_size, std::uint32_t library);
 
   /// Null while dormant: then every wrapper only passes through. In a forked child it is null again.
   Recorder* recorder() const { return recorder_.load(std::memory_order_acquire); }
@@ -44,6 +45,7 @@ class Process {
  private:
   static void forget_in_child();
   void linger();
+  void answer_those_who_wait();
   bool others_live() const;
 
   Settings settings_;

@@ -8,12 +8,15 @@
 
 namespace accel {
 
-bool lies_in_mpi_library(const void* address) {
+Library library_at(const void* address) {
   Dl_info info;
-  if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return false;
+  if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return Library::None;
   std::string_view name = info.dli_fname;
   name.remove_prefix(name.rfind('/') + 1);
-  return name.starts_with("libmpi.so") || name.starts_with("libmpich.so") || name.starts_with("mca_");
+  if (name.starts_with("libmpi.so") || name.starts_with("libmpich.so") || name.starts_with("mca_"))
+    return Library::Mpi;
+  if (name.starts_with("libnccl.so")) return Library::Nccl;
+  return name.starts_with("libcuda.so") ? Library::Cuda : Library::None;
 }
 
 std::uint16_t CallSites::add(std::uint64_t index, std::uint64_t key, const void* return_address) {
@@ -22,7 +25,7 @@ std::uint16_t CallSites::add(std::uint64_t index, std::uint64_t key, const void*
   if (!__atomic_compare_exchange_n(&site.key, &free, key, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
     return free == key ? static_cast<std::uint16_t>(index) : 0;
   }
-  if (lies_in_mpi_library(return_address)) {
+  if (library_at(return_address) != Library::None) {
     __atomic_store_n(&site.flags, kSiteInternal, __ATOMIC_RELEASE);
     return static_cast<std::uint16_t>(index);
   }

@@ -33,7 +33,7 @@ class CallSites {
     return 0;
   }
 
-  /// Whether the MPI library calls itself from there.
+  /// Whether a library calls itself from there.
   bool is_internal(std::uint16_t site) const {
     return (__atomic_load_n(&file_->sites[site].flags, __ATOMIC_RELAXED) & kSiteInternal) != 0;
   }
@@ -47,8 +47,8 @@ class CallSites {
   Unwind unwind_ = nullptr;
 };
 
-/// Whether an address lies in an MPI library proper (libmpi, libmpich, Open MPI's plugins), as opposed to its
-/// language bindings, which call for the application. Not for the hot path.
-bool lies_in_mpi_library(const void* address);
+/// In which library proper an address lies: libmpi, libmpich and Open MPI's plugins (as opposed to the language
+/// bindings, which call for the application), libnccl, libcuda. Not for the hot path.
+Library library_at(const void* address);
 
 }  // namespace accel

@@ -34,6 +34,13 @@ class History {
   virtual ~History() = default;
   /// The call with that number, unless it was overwritten.
   virtual std::optional<CallRecord> call(std::uint16_t communicator, std::uint64_t sequence) const = 0;
+  /// The n-th call on a pair: `function` NcclSend or NcclRecv.
+  virtual std::optional<CallRecord> pair_call(Function function, std::uint16_t communicator, std::int32_t peer,
+                                              std::uint64_t number) const = 0;
+  /// The latest calls that wait on streams, oldest first: at most `most`.
+  virtual std::vector<CallRecord> recent_on_streams(std::size_t most) const = 0;
+  /// When a call was started; monotonic.
+  virtual std::int64_t started_ns(const CallRecord& record) const = 0;
   virtual std::optional<VectorEvidence> vectors(const CallRecord& record) const = 0;
   virtual DatatypeEvidence datatype(DatatypeId id) const = 0;
   /// Return addresses, innermost first; empty where the call site is not known.
@@ -72,6 +79,9 @@ struct ProcessEvidence {
   /// all its threads are inside calls.
   bool no_other_thread = false;
   std::vector<BlockedCall> blocked;
+  std::vector<DriverWait> driver_waits;  ///< of threads that wait for the GPU
+  std::vector<PairRecord> pairs;
+  std::uint32_t libraries = 0;  ///< kUses*
   std::vector<CommunicatorEvidence> communicators;
   std::shared_ptr<const History> history;
 

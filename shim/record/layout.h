@@ -24,17 +24,19 @@ struct alignas(64) CallRecord {
   std::uint32_t stamp;         ///< 2 * generation of the ring; odd while being written
   std::uint16_t communicator;  ///< slot in RecorderFile::communicators
   Function function;
-  std::uint64_t sequence;  ///< number on the communicator, from 1; 0 for unnumbered calls
+  std::uint64_t sequence;  ///< number on the communicator, from 1; of an NCCL pair: on the pair and in that
+                           ///< direction; 0 for other unnumbered calls
   std::uint64_t chain;     ///< hash of all agreements on the communicator up to this call
   std::uint64_t balance;   ///< sum of all balances up to this call
   std::uint64_t started;   ///< ticks
   std::int64_t count;      ///< elements; for a vector collective where its PeerBlocks lie, see Vectors
   std::int32_t root;       ///< root, or the peer of a point-to-point call; communicator rank
-  std::uint32_t returned;  ///< 1 when the call has returned
+  std::uint16_t returned;  ///< 1 when the call has returned
+  std::uint16_t launch;    ///< NCCL: calls of one group have the same; counts the process's launches
   DatatypeId datatype;
   ReduceOpId op;
   std::uint16_t site;  ///< index into RecorderFile::sites
-  std::uint16_t tag;   ///< low bits, for the report
+  std::uint16_t tag;   ///< low bits, for the report; NCCL: the stream, as RecorderFile::streams numbers them
 };
 static_assert(sizeof(CallRecord) == 64);
 
@@ -60,19 +62,36 @@ struct alignas(64) CommunicatorRecord {
   std::uint64_t balance;
   std::uint64_t position;  ///< of that call in the ring of collectives
 };
+inline constexpr std::uint16_t kNoCommunicator = 0xffff;
 inline constexpr std::uint32_t kCommunicatorFreed = 1;
 /// Something was used on it that cannot be compared (MPI_PACKED, an unknown datatype): no verdict on
 /// mismatches.
 inline constexpr std::uint32_t kCommunicatorOpaque = 2;
 inline constexpr std::uint32_t kCommunicatorInter = 4;
 inline constexpr std::uint32_t kCommunicatorWorld = 8;
+/// NCCL's: calls on it return at once and wait on their streams.
+inline constexpr std::uint32_t kCommunicatorOnStream = 16;
+/// Given up by the program (ncclCommAbort): what happens on it is no fault.
+inline constexpr std::uint32_t kCommunicatorAborted = 32;
+
+/// What one rank has sent to another, or received from it, in NCCL point-to-point calls.
+struct PairRecord {
+  std::uint64_t communicator;  ///< key
+  std::int32_t peer;           ///< communicator rank
+  std::uint32_t direction;     ///< 0: sends to it, 1: receives from it
+  std::uint64_t count;         ///< calls so far
+  std::uint64_t chains[8];     ///< hash of the first n of them, for the latest n, at n % 8
+};
 
 /// What a thread is blocked in.
 struct alignas(64) ThreadRecord {
   std::uint32_t tid;  ///< 0: free
-  std::uint32_t unused;
+  std::uint32_t driver_wait;  ///< DriverWait: waits in the CUDA driver
   std::uint64_t current;  ///< 0: in no call; else 2 * (position + 1) + ring
 };
+
+/// Where a thread waits for the GPU.
+enum class DriverWait : std::uint32_t { None, Stream, Context, Event };
 
 /// A place in the program from which calls come.
 inline constexpr int kSiteDepth = 29;
@@ -84,7 +103,7 @@ struct CallSite {
   std::uint64_t complete;         ///< 1 when the above stands
 };
 static_assert(sizeof(CallSite) == 256);
-inline constexpr std::uint32_t kSiteInternal = 1;  ///< the MPI library calling itself
+inline constexpr std::uint32_t kSiteInternal = 1;  ///< a library calling itself
 
 /// A derived datatype in use.
 struct alignas(64) DatatypeRecord {
@@ -110,7 +129,8 @@ inline constexpr std::size_t kMaxSites = 1024;
 inline constexpr std::size_t kMaxDatatypes = 512;
 inline constexpr std::size_t kMaxStacks = 8;
 inline constexpr std::size_t kCollectives = 16384;
-inline constexpr std::size_t kUnnumbered = 1024;
+inline constexpr std::size_t kUnnumbered = 4096;
+inline constexpr std::size_t kMaxPairs = 4096;
 inline constexpr std::size_t kVectorWords = 65536;
 inline constexpr std::size_t kMapsBytes = 256 * 1024;
 
@@ -150,14 +170,20 @@ struct RecorderHeader {
   std::uint64_t positions[2];    ///< records ever begun in each ring
   std::uint64_t vector_words;    ///< words ever written to the vector area
   std::uint32_t communicators;   ///< slots ever used
+  std::uint32_t pairs;           ///< of RecorderFile::pairs in use
+  std::uint32_t libraries;       ///< of kUses*, those that it has initialised
   std::uint32_t threads;
   std::uint32_t maps_bytes;
   std::uint32_t maps_stamp;
   char host[64];
   char program[128];
   char library[64];  ///< "Open MPI v4.1.4"
+  char nccl[256];    ///< "NCCL 2.28.9 (/usr/lib/libnccl.so.2)"
 };
 static_assert(sizeof(RecorderHeader) <= 4096);
+inline constexpr std::uint32_t kUsesMpi = 1;
+inline constexpr std::uint32_t kUsesNccl = 2;
+inline constexpr std::uint32_t kUsesCuda = 4;
 
 struct RecorderFile {
   union {
@@ -171,6 +197,7 @@ struct RecorderFile {
   CallSite sites[kMaxSites];
   CallRecord collectives[kCollectives];
   CallRecord unnumbered[kUnnumbered];
+  PairRecord pairs[kMaxPairs];
   std::uint64_t vectors[kVectorWords];
   char maps[kMapsBytes];  ///< lines of /proc/self/maps that name a file
 };

@@ -80,7 +80,8 @@ std::optional<CallRecord> RecordReader::record_at(Ring ring, std::uint64_t posit
   return record;
 }
 
-std::vector<BlockedCall> RecordReader::blocked(const RecorderHeader& header) const {
+std::vector<BlockedCall> RecordReader::blocked(const RecorderHeader& header,
+                                               std::vector<DriverWait>* driver_waits) const {
   const std::size_t count = std::min<std::size_t>(header.threads, kMaxThreads);
   std::vector<ThreadRecord> threads(count);
   std::vector<BlockedCall> result;
@@ -88,6 +89,9 @@ std::vector<BlockedCall> RecordReader::blocked(const RecorderHeader& header) con
     return result;
   const ClockPair now = ClockPair::now();
   for (const ThreadRecord& thread : threads) {
+    if (driver_waits != nullptr && thread.tid != 0 && thread.driver_wait != 0 &&
+        thread.driver_wait <= static_cast<std::uint32_t>(DriverWait::Event))
+      driver_waits->push_back(static_cast<DriverWait>(thread.driver_wait));
     if (thread.tid == 0 || thread.current < 2) continue;
     BlockedCall call;
     call.tid = thread.tid;
@@ -120,8 +124,9 @@ bool RecordReader::read(ProcessEvidence& process) const {
   process.signal = header_.fatal_signal;
   process.terminated = header_.terminated != 0;
   process.started_ns = header_.begin.monotonic_ns;
+  process.libraries = header_.libraries;
 
-  const std::vector<BlockedCall> before = blocked(header_);
+  const std::vector<BlockedCall> before = blocked(header_, &process.driver_waits);
   const std::size_t count = std::min<std::size_t>(header_.communicators, kMaxCommunicators);
   for (std::size_t slot = 0; slot < count; ++slot) {
     CommunicatorEvidence communicator;
@@ -133,6 +138,9 @@ bool RecordReader::read(ProcessEvidence& process) const {
                       record.rank < record.size;
     if (sane) process.communicators.push_back(communicator);
   }
+  process.pairs.resize(std::min<std::size_t>(header_.pairs, kMaxPairs));
+  if (!copy(offsetof(RecorderFile, pairs), process.pairs.data(), process.pairs.size() * sizeof(PairRecord)))
+    process.pairs.clear();
   const std::vector<BlockedCall> after = blocked(header_);
   for (const BlockedCall& call : before) {
     for (const BlockedCall& again : after) {
@@ -176,6 +184,48 @@ std::optional<CallRecord> RecordReader::call(std::uint16_t communicator, std::ui
   return std::nullopt;
 }
 
+std::vector<CallRecord> RecordReader::latest(Ring ring, std::size_t most) const {
+  RecorderHeader header;
+  if (!read_header(header)) return {};
+  const std::uint64_t end = header.positions[static_cast<std::size_t>(ring)];
+  const std::uint64_t begin = end - std::min<std::uint64_t>({end, most, ring_capacity(ring)});
+  std::vector<CallRecord> result;
+  for (std::uint64_t position = begin; position < end;) {
+    const std::uint64_t place = position % ring_capacity(ring);
+    const std::uint64_t take = std::min(end - position, ring_capacity(ring) - place);
+    std::vector<CallRecord> chunk(take);
+    if (!copy(ring_offset(ring) + place * sizeof(CallRecord), chunk.data(), take * sizeof(CallRecord))) return {};
+    for (std::uint64_t i = 0; i < take; ++i) {
+      if (holds(chunk[i], ring, position + i)) result.push_back(chunk[i]);
+    }
+    position += take;
+  }
+  return result;
+}
+
+std::optional<CallRecord> RecordReader::pair_call(Function function, std::uint16_t communicator, std::int32_t peer,
+                                                  std::uint64_t number) const {
+  for (const CallRecord& record : latest(Ring::Unnumbered, kUnnumbered)) {
+    if (record.function == function && record.communicator == communicator && record.root == peer &&
+        record.sequence == number)
+      return record;
+  }
+  return std::nullopt;
+}
+
+std::vector<CallRecord> RecordReader::recent_on_streams(std::size_t most) const {
+  std::vector<CallRecord> result = latest(Ring::Collectives, most);
+  for (const CallRecord& record : latest(Ring::Unnumbered, most)) result.push_back(record);
+  std::erase_if(result, [](const CallRecord& record) { return !traits(record.function).on_stream; });
+  std::stable_sort(result.begin(), result.end(),
+                   [](const CallRecord& a, const CallRecord& b) { return a.started < b.started; });
+  return result;
+}
+
+std::int64_t RecordReader::started_ns(const CallRecord& record) const {
+  return to_monotonic(record.started, header_.begin, ClockPair::now());
+}
+
 std::optional<VectorEvidence> RecordReader::vectors(const CallRecord& record) const {
   if (!traits(record.function).vector || record.count < 0) return std::nullopt;
   const auto place = static_cast<std::uint64_t>(record.count);
@@ -208,6 +258,9 @@ DatatypeEvidence RecordReader::datatype(DatatypeId id) const {
             true};
   }
   DatatypeRecord record;
+  if (const NcclDatatype* nccl = nccl_datatype(id))
+    return {TypeSignature::of(nccl->type), std::string(name_of(nccl->type)), true};
+  if (id >= kNcclDatatype && id < kDerived) return {{}, fmt::format("datatype {}", id - kNcclDatatype), false};
   if (id < kDerived || id - kDerived >= static_cast<int>(kMaxDatatypes) ||
       !copy(offsetof(RecorderFile, datatypes) +
                 std::size_t{static_cast<std::size_t>(id - kDerived)} * sizeof record,

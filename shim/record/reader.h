@@ -22,6 +22,10 @@ class RecordReader : public History {
   const RecorderHeader& header() const { return header_; }
 
   std::optional<CallRecord> call(std::uint16_t communicator, std::uint64_t sequence) const override;
+  std::optional<CallRecord> pair_call(Function function, std::uint16_t communicator, std::int32_t peer,
+                                      std::uint64_t number) const override;
+  std::vector<CallRecord> recent_on_streams(std::size_t most) const override;
+  std::int64_t started_ns(const CallRecord& record) const override;
   std::optional<VectorEvidence> vectors(const CallRecord& record) const override;
   DatatypeEvidence datatype(DatatypeId id) const override;
   std::vector<std::uint64_t> site(const CallRecord& record) const override;
@@ -38,7 +42,8 @@ class RecordReader : public History {
   bool copy_stable(std::size_t offset, void* target, std::size_t bytes) const;
   bool read_header(RecorderHeader& header) const;
   std::optional<CallRecord> record_at(Ring ring, std::uint64_t position) const;
-  std::vector<BlockedCall> blocked(const RecorderHeader& header) const;
+  std::vector<BlockedCall> blocked(const RecorderHeader& header, std::vector<DriverWait>* driver_waits = nullptr) const;
+  std::vector<CallRecord> latest(Ring ring, std::size_t most) const;
 
   FileDescriptor file_;
   mutable RecorderHeader header_{};

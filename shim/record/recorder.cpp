@@ -135,6 +135,36 @@ int Recorder::add_communicator(const CommunicatorRecord& communicator) {
   return -1;
 }
 
+void Recorder::take_back(const Ticket& ticket) {
+  CommunicatorRecord& communicator = file_->communicators[ticket.record->communicator % kMaxCommunicators];
+  CallRecord& record = *ticket.record;
+  const bool latest = load(communicator.sequence) == record.sequence && load(communicator.chain) == record.chain;
+  if (latest) {
+    const std::uint32_t stamp = load(communicator.stamp);
+    store(communicator.stamp, stamp | 1);
+    std::atomic_thread_fence(std::memory_order_release);
+    store(communicator.sequence, record.sequence - 1);
+    store(communicator.chain, ticket.chain_before);
+    store(communicator.balance, ticket.balance_before);
+    store(communicator.position, ticket.position_before);
+    __atomic_store_n(&communicator.stamp, (stamp | 1) + 1, __ATOMIC_RELEASE);
+  }
+  store(record.function, Function::None);
+  store(record.communicator, kNoCommunicator);
+  store(record.sequence, std::uint64_t{0});
+  end(ticket);
+}
+
+PairRecord* Recorder::add_pair(std::uint64_t communicator, std::int32_t peer, std::uint32_t direction) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  const std::uint32_t used = load(header().pairs);
+  if (used == kMaxPairs) return nullptr;
+  file_->pairs[used] = {communicator, peer, direction, 0, {communicator}};
+  __atomic_store_n(&header().pairs, used + 1, __ATOMIC_RELEASE);
+  return &file_->pairs[used];
+}
+
 void Recorder::free_communicator(int slot) { flag_communicator(slot, kCommunicatorFreed); }
 
 void Recorder::flag_communicator(int slot, std::uint32_t flag) {

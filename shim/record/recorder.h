@@ -30,12 +30,14 @@ class Recorder {
     ReduceOpId op = 0;
     std::int32_t root = -1;
     std::int32_t tag = 0;
+    std::uint16_t launch = 0;
     std::int64_t count = 0;
   };
   struct Ticket {
     CallRecord* record = nullptr;
     ThreadRecord* thread = nullptr;
     std::uint64_t position = 0;
+    std::uint64_t chain_before = 0, balance_before = 0, position_before = 0;  ///< for take_back
   };
 
   /// Records that a numbered call (a collective) starts and gives it its number on the communicator.
@@ -45,7 +47,10 @@ class Recorder {
     const std::uint64_t sequence = load(communicator.sequence) + 1;
     const std::uint64_t chain = mix(load(communicator.chain), agreement.agreed);
     const std::uint64_t balance = load(communicator.balance) + agreement.balance;
-    const Ticket ticket = write(draft, Ring::Collectives, sequence, chain, balance, thread);
+    Ticket ticket = write(draft, Ring::Collectives, sequence, chain, balance, thread);
+    ticket.chain_before = load(communicator.chain);
+    ticket.balance_before = load(communicator.balance);
+    ticket.position_before = load(communicator.position);
 
     const std::uint32_t stamp = load(communicator.stamp);
     store(communicator.stamp, stamp | 1);
@@ -59,6 +64,22 @@ class Recorder {
     return ticket;
   }
 
+  /// Takes back the latest numbered call on its communicator: the library has refused it.
+  void take_back(const Ticket& ticket);
+
+  /// Records that a call on a pair of ranks starts and gives it its number there.
+  Ticket begin_pair(const Draft& draft, PairRecord& pair, std::uint64_t agreed, ThreadRecord* thread) {
+    const std::uint64_t count = load(pair.count) + 1;
+    const std::uint64_t chain = mix(load(pair.chains[(count - 1) % 8]), agreed);
+    const Ticket ticket = write(draft, Ring::Unnumbered, count, chain, 0, thread);
+    store(pair.chains[count % 8], chain);
+    __atomic_store_n(&pair.count, count, __ATOMIC_RELEASE);
+    if (thread != nullptr) enter(*thread, Ring::Unnumbered, ticket.position);
+    return ticket;
+  }
+  /// nullptr where there are too many.
+  PairRecord* add_pair(std::uint64_t communicator, std::int32_t peer, std::uint32_t direction);
+
   /// Records that a call without a number starts (point-to-point).
   [[gnu::always_inline]] Ticket begin_unnumbered(const Draft& draft, ThreadRecord* thread) {
     const Ticket ticket = write(draft, Ring::Unnumbered, 0, 0, 0, thread);
@@ -69,7 +90,7 @@ class Recorder {
   /// Records that the call has returned. When, is not recorded: a second time stamp would be a third of a
   /// call's cost, and how long a rank waited follows from when the last of them came.
   static void end(const Ticket& ticket) {
-    store(ticket.record->returned, std::uint32_t{1});
+    store(ticket.record->returned, std::uint16_t{1});
     if (ticket.thread != nullptr) __atomic_store_n(&ticket.thread->current, 0, __ATOMIC_RELEASE);
   }
 
@@ -146,12 +167,17 @@ class Recorder {
     record.count = draft.count;
     record.root = draft.root;
     record.returned = 0;
+    record.launch = draft.launch;
     record.datatype = draft.datatype;
     record.op = draft.op;
     record.site = draft.site;
     record.tag = static_cast<std::uint16_t>(draft.tag);
     __atomic_store_n(&record.stamp, generation, __ATOMIC_RELEASE);
-    return {&record, thread, position};
+    Ticket ticket;
+    ticket.record = &record;
+    ticket.thread = thread;
+    ticket.position = position;
+    return ticket;
   }
 
   RecorderFile* file_ = nullptr;

@@ -63,9 +63,10 @@ std::string shape(const Party& party) {
     words.push_back(party.datatype.name + "[" +
                     (what.vector ? counts_text(party.counts) : std::to_string(call.count)) + "]");
   }
+  if (call.function == Function::NcclCommInitRank) words.push_back(fmt::format("{} ranks", call.count));
   if (what.reduces) words.emplace_back(name_of_op(call.op));
   if (what.rooted) words.push_back(fmt::format("root {}", call.root));
-  if (!what.numbered && call.root != -1) {
+  if ((what.flow == Flow::ToPeer || what.flow == Flow::FromPeer) && call.root != -1) {
     words.push_back(fmt::format("{} {}", what.flow == Flow::FromPeer ? "from" : "to", call.root));
   }
   return join(words, ", ");
@@ -76,13 +77,13 @@ bool kinds_differ(const Verdict& verdict) {
   for (const Party& party : verdict.parties) {
     if (!party.call) continue;
     if (first == nullptr) first = &party;
-    if (party.call->function != first->call->function) return true;
+    if (traits(party.call->function).kind != traits(first->call->function).kind) return true;
   }
   return false;
 }
 
 std::string party_text(const Party& party, bool with_function, bool with_progress) {
-  if (!party.call) return party.state;
+  if (!party.call || (!with_progress && !party.state.empty())) return party.state;
   std::vector<std::string> words;
   if (with_function) words.emplace_back(traits(party.call->function).name);
   if (const std::string text = shape(party); !text.empty()) words.push_back(text);
@@ -96,7 +97,7 @@ std::string party_text(const Party& party, bool with_function, bool with_progres
 /// Lines of equal text folded to one, in order of their first rank.
 std::string party_lines(const Verdict& verdict) {
   const bool mismatch = verdict.kind == VerdictKind::Mismatch;
-  const bool with_function = !mismatch || kinds_differ(verdict);
+  const bool with_function = !mismatch || kinds_differ(verdict) || !traits(verdict.function).numbered;
   struct Line {
     std::string text;
     bool blamed;
@@ -264,6 +265,14 @@ std::string error_line(const Verdict& verdict) {
         return "accel.DistributedOperationError: Cannot apply desired operation due to shape mismatches. All "
                "shapes "
                "across devices must be valid.";
+      }
+      if (verdict.fields.front() == Field::Size) {
+        return "accel.DistributedOperationError: Cannot create the communicator: the processes disagree on its number "
+               "of ranks.";
+      }
+      if (verdict.fields.front() == Field::Rank) {
+        return fmt::format("accel.DistributedOperationError: Cannot create the communicator: {} claim the same rank.",
+                           processes(blamed));
       }
       if (verdict.fields.front() == Field::Kind) {
         return "accel.DistributedOperationError: Cannot apply desired operation due to kind mismatches. All "

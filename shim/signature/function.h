@@ -25,9 +25,15 @@ enum class Function : std::uint16_t {
   Finalize,
 #define MPI_COLLECTIVE(name, ...) name,
 #define MPI_UNNUMBERED(name, ...) name,
+#define NCCL_COLLECTIVE(name, ...) Nccl##name,
+#define NCCL_PAIR(name, ...) Nccl##name,
+#define NCCL_BY_HAND(name, ...) Nccl##name,
 #include "signature/functions.def"
   Count_
 };
+
+/// Whose function it is.
+enum class Library : std::uint8_t { None, Mpi, Nccl, Cuda };
 
 /// What is known of a function without a call of it.
 struct FunctionTraits {
@@ -39,31 +45,44 @@ struct FunctionTraits {
   bool rooted = false;
   bool reduces = false;
   bool creates = false;  ///< makes a new communicator
+  Function kind = Function::None;  ///< what it counts as: ncclBcast is an ncclBroadcast
+  Library library = Library::None;
+  bool on_stream = false;   ///< returns at once; the work is done when its turn on the stream comes
+  bool bytes_only = false;  ///< ranks must agree on the number of bytes, not on the datatype
 };
 
 namespace detail {
 template <class... Roles>
-constexpr FunctionTraits traits(std::string_view name, Flow flow, bool numbered) {
+constexpr FunctionTraits traits(std::string_view name, Function kind, Flow flow, bool numbered, Library library) {
   using namespace role;
   return {name,
           flow,
           numbered,
           has<Count, Roles...> || has<SendCount, Roles...> || has<SendCounts, Roles...> ||
-              has<RecvCounts, Roles...>,
+              has<RecvCounts, Roles...> || has<Elements, Roles...>,
           has<SendCounts, Roles...> || has<RecvCounts, Roles...>,
           has<Root, Roles...>,
-          has<ReduceOp, Roles...>,
-          has<NewComm, Roles...>};
+          has<ReduceOp, Roles...> || has<NcclOp, Roles...>,
+          has<NewComm, Roles...>,
+          kind,
+          library,
+          has<Stream, Roles...>,
+          has<Elements, Roles...> && !has<NcclOp, Roles...>};
 }
 
 constexpr auto make_function_table() {
   using namespace role;
   return std::array<FunctionTraits, static_cast<std::size_t>(Function::Count_)>{
       FunctionTraits{"(no call)"},
-      FunctionTraits{"MPI_Init", Flow::Everyone},
-      FunctionTraits{"MPI_Finalize", Flow::Everyone, true},
-#define MPI_COLLECTIVE(name, flow, ...) traits<__VA_ARGS__>("MPI_" #name, Flow::flow, true),
-#define MPI_UNNUMBERED(name, flow, ...) traits<__VA_ARGS__>("MPI_" #name, Flow::flow, false),
+      traits<>("MPI_Init", Function::Init, Flow::Everyone, false, Library::Mpi),
+      traits<>("MPI_Finalize", Function::Finalize, Flow::Everyone, true, Library::Mpi),
+#define MPI_COLLECTIVE(name, flow, ...) traits<__VA_ARGS__>("MPI_" #name, Function::name, Flow::flow, true, Library::Mpi),
+#define MPI_UNNUMBERED(name, flow, ...) traits<__VA_ARGS__>("MPI_" #name, Function::name, Flow::flow, false, Library::Mpi),
+#define NCCL_COLLECTIVE(name, counted, flow, ...) \
+  traits<__VA_ARGS__>("nccl" #name, Function::Nccl##counted, Flow::flow, true, Library::Nccl),
+#define NCCL_PAIR(name, counted, flow, ...) \
+  traits<__VA_ARGS__>("nccl" #name, Function::Nccl##counted, Flow::flow, false, Library::Nccl),
+#define NCCL_BY_HAND(name, flow, numbered) traits<>("nccl" #name, Function::Nccl##name, Flow::flow, numbered, Library::Nccl),
 #include "signature/functions.def"
   };
 }

@@ -37,6 +37,11 @@ ACCEL_ROLE(Source, int, call.peer = value)
 ACCEL_ROLE(Tag, int, call.tag = value)
 ACCEL_ROLE(Comm, Handle, call.communicator = value)
 ACCEL_ROLE(FreedComm, void*, call.communicator_in_memory = value)
+ACCEL_ROLE(Elements, std::size_t, call.send.count = static_cast<std::int64_t>(value))
+ACCEL_ROLE(NcclType, int, call.send.type = static_cast<Handle>(value))
+ACCEL_ROLE(NcclOp, int, call.op = static_cast<Handle>(value))
+ACCEL_ROLE(NcclComm, Handle, call.communicator = value)
+ACCEL_ROLE(Stream, Handle, call.stream = value)
 ACCEL_ROLE(NewComm, void*, call.new_communicator = value)
 #undef ACCEL_ROLE
 

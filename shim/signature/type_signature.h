@@ -21,7 +21,8 @@ namespace accel {
   X(UInt8, "uint8") X(UInt16, "uint16") X(UInt32, "uint32") X(UInt64, "uint64")                        \
   X(Float32, "float32") X(Float64, "float64") X(Float80, "float80") X(Float128, "float128")            \
   X(Complex64, "complex64") X(Complex128, "complex128") X(Complex160, "complex160")                    \
-  X(Complex256, "complex256") X(Packed, "packed")
+  X(Complex256, "complex256") X(Packed, "packed")                                                       \
+  X(Float16, "float16") X(BFloat16, "bfloat16") X(Float8E4M3, "float8_e4m3") X(Float8E5M2, "float8_e5m2")
 // clang-format on
 
 enum class BasicType : std::uint8_t {

@@ -2,7 +2,7 @@
 
 #include <random>
 
-#include "interpose/mpi/handle_map.h"
+#include "interpose/handle_map.h"
 #include "report/rank_set.h"
 #include "signature/agreement.h"
 #include "signature/datatype.h"

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "interpose/mpi/handle_map.h"
+#include "interpose/handle_map.h"
 
 namespace accel {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "interpose/mpi/abi.h"
-#include "interpose/mpi/handle_map.h"
+#include "interpose/handle_map.h"
 #include "record/recorder.h"
 
 namespace accel {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "interpose/mpi/handle_map.h"
+#include "interpose/handle_map.h"
 #include "lifecycle/process.h"
 
 namespace accel {

@@ -70,6 +70,8 @@ int error_class_of(const Verdict& verdict) {
     case Field::Root:
       return abi().err_root;
     case Field::Kind:
+    case Field::Size:
+    case Field::Rank:
       break;
   }
   return abi().err_other;

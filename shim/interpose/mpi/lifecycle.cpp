@@ -101,7 +101,7 @@ void after_init(std::int32_t threads_before) {
   load_communicators(*recorder, process.world_key(), rank, size);
   install_error_handler();
   watch_finalize();
-  process.join(rank, size);
+  process.join(rank, size, kUsesMpi);
   log().say(LogLevel::Info, std::string("observing MPI calls: ") + known->library_version);
   static Session now;
   now = {recorder, &process.sites(), process.settings().check == Check::Sync};

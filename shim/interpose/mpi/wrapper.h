@@ -1,44 +1,13 @@
 // The one wrapper behind every row of functions.def.
 #pragma once
 #include "interpose/mpi/agreement.h"
-#include "interpose/mpi/sync_check.h"
+#include "interpose/mpi/errors.h"
 #include "interpose/real.h"
-#include "lifecycle/process.h"
+#include "interpose/session.h"
+#include "interpose/sync_check.h"
 
 namespace accel {
 
-/// Per thread. Nested: inside one of our wrappers, so that MPI_X -> PMPI_X and what the library calls itself
-/// count once.
-struct ThreadState {
-  int nested = 0;
-  bool claimed = false;
-  ThreadRecord* record = nullptr;
-};
-inline thread_local ThreadState thread_state __attribute__((tls_model("initial-exec")));
-
-class NestingGuard {
- public:
-  NestingGuard() { ++thread_state.nested; }
-  ~NestingGuard() { --thread_state.nested; }
-  NestingGuard(const NestingGuard&) = delete;
-  NestingGuard& operator=(const NestingGuard&) = delete;
-};
-
-/// This thread's slot in the record.
-inline ThreadRecord* thread_record(Recorder& recorder) {
-  if (!thread_state.claimed) [[unlikely]] {
-    thread_state.claimed = true;
-    thread_state.record = recorder.claim_thread();
-  }
-  return thread_state.record;
-}
-
-/// What a wrapper needs at hand.
-struct Session {
-  Recorder* recorder = nullptr;
-  CallSites* sites = nullptr;
-  bool sync = false;
-};
 /// Between MPI_Init and MPI_Finalize of an MPI that we know; null otherwise: then calls are passed through.
 extern std::atomic<Session*> session;
 
@@ -82,7 +51,11 @@ int intercept(Real& real, const void* caller, const void* frame, Roles... argume
     draft.op = comparison.op;
     ticket = recorder->begin_numbered(draft, comparison.agreement, thread_record(*recorder));
     if (now->sync) [[unlikely]] {
-      if (const int error = verify_before(own, ticket.record->sequence, handle)) {
+      const auto raise = [&](const Verdict& verdict, const std::string& text) {
+        return raise_mismatch(handle, verdict, text);
+      };
+      if (const int error =
+              own.inter ? 0 : verify_before({own.key, own.size}, ticket.record->sequence, raise)) {
         Recorder::end(ticket);
         return error;
       }

@@ -1,4 +1,4 @@
-#include "interpose/mpi/sync_check.h"
+#include "interpose/sync_check.h"
 
 #include <sched.h>
 #include <unistd.h>
@@ -7,7 +7,6 @@
 #include <mutex>
 
 #include "collect/observer.h"
-#include "interpose/mpi/errors.h"
 #include "judge/members.h"
 #include "lifecycle/process.h"
 #include "report/log.h"
@@ -22,8 +21,8 @@ constexpr std::int64_t kAppear = 5'000'000'000;
 /// This process's view of the others. One thread looks at a time.
 class SyncCheck {
  public:
-  int verify(const CommunicatorInfo& communicator, std::uint64_t sequence, Handle handle) {
-    if (communicator.size == 1 || communicator.inter || elsewhere_) return 0;
+  int verify(const CheckedCommunicator& communicator, std::uint64_t sequence, const Raise& raise) {
+    if (communicator.size == 1 || elsewhere_) return 0;
     const std::lock_guard lock(mutex_);
     const std::int64_t begun = monotonic_ns();
     for (int turn = 0;; ++turn) {
@@ -39,7 +38,7 @@ class SyncCheck {
         everybody_here = everybody_here && here;
         somebody_left = somebody_left || (!here && evidence.processes[member.process].has_left());
       }
-      if (everybody_here) return compare(evidence, members, sequence, handle);
+      if (everybody_here) return compare(evidence, members, sequence, raise);
       // The leader's verdict on a rank that has left ends us, or (ACCEL_ON_ERROR=report) lets us run into it.
       if (somebody_left && !wait_a_turn()) return 0;
       if (!members.complete()) {
@@ -55,13 +54,13 @@ class SyncCheck {
   }
 
  private:
-  int compare(const Evidence& evidence, const Members& members, std::uint64_t sequence, Handle handle) {
+  int compare(const Evidence& evidence, const Members& members, std::uint64_t sequence, const Raise& raise) {
     auto verdict = find_mismatch(evidence, members, evidence.now_ns, 0);
     if (!verdict || verdict->sequence != sequence) return 0;
     // The leader's report first; it looks at the same records.
     Process::self().wait_for_leader(500'000'000);
     if (Process::self().settings().on_error == OnError::Report) return 0;
-    return raise_mismatch(handle, *verdict, make_report(*verdict, evidence, observer_, 0).text);
+    return raise(*verdict, make_report(*verdict, evidence, observer_, 0).text);
   }
 
   static bool wait_a_turn() {
@@ -84,9 +83,9 @@ class SyncCheck {
 
 }  // namespace
 
-int verify_before(const CommunicatorInfo& communicator, std::uint64_t sequence, Handle handle) {
+int verify_before(const CheckedCommunicator& communicator, std::uint64_t sequence, const Raise& raise) {
   static SyncCheck* const check = new SyncCheck;
-  return check->verify(communicator, sequence, handle);
+  return check->verify(communicator, sequence, raise);
 }
 
 }  // namespace accel

@@ -1,0 +1,134 @@
+// ncclGroupStart and ncclGroupEnd, and how calls that run together are recorded.
+#include <algorithm>
+
+#include "interpose/export.h"
+#include "interpose/nccl/errors.h"
+#include "interpose/nccl/wrapper.h"
+#include "interpose/sync_check.h"
+
+namespace accel::nccl {
+
+std::atomic<Session*> session{nullptr};
+
+Group& group() {
+  // A pointer, not the object: its storage must not be claimed from the loader for threads that never use NCCL.
+  static thread_local Group* own __attribute__((tls_model("initial-exec"))) = nullptr;
+  if (own == nullptr) own = new Group;
+  return *own;
+}
+
+std::uint16_t next_launch() {
+  static std::atomic<std::uint16_t> launches{0};
+  return launches.fetch_add(1, std::memory_order_relaxed);
+}
+
+Launch::Launch(const Session& session, Pending* calls, std::size_t count)
+    : session_(session), tickets_(few_.data()), count_(count) {
+  if (count > few_.size()) {
+    many_.resize(count);
+    tickets_ = many_.data();
+  }
+  ThreadRecord* const thread = thread_record(*session.recorder);
+  for (std::size_t i = 0; i < count; ++i) {
+    const Pending& one = calls[i];
+    if (traits(one.draft.function).numbered) {
+      tickets_[i] = session.recorder->begin_numbered(one.draft, one.agreement, thread);
+    } else if (one.pair != nullptr) {
+      tickets_[i] = session.recorder->begin_pair(one.draft, *one.pair, one.agreement.agreed, thread);
+    } else {
+      tickets_[i] = session.recorder->begin_unnumbered(one.draft, thread);
+    }
+  }
+  for (std::size_t i = 0; i < count && session.sync; ++i) {
+    const Communicator& own = *calls[i].communicator;
+    if (!traits(calls[i].draft.function).numbered) continue;
+    verdict_ = verify_before({own.key, own.size}, tickets_[i].record->sequence, raise_mismatch);
+    if (verdict_ == kSuccess) continue;
+    for (std::size_t other = 0; other < count; ++other) Recorder::end(tickets_[other]);
+    return;
+  }
+}
+
+void Launch::end(int result) {
+  for (std::size_t i = count_; i-- > 0;) {
+    const bool numbered = traits(tickets_[i].record->function).numbered;
+    if (!accepted(result) && numbered) {
+      session_.recorder->take_back(tickets_[i]);
+    } else {
+      Recorder::end(tickets_[i]);
+    }
+  }
+}
+
+namespace {
+
+/// Ends the outermost group with all that stands in it.
+template <class End>
+int end_group(const Session& now, Group& together, End&& really) {
+  std::vector<Pending> calls = std::move(together.calls);
+  const std::vector<Group::Creation> creations = std::move(together.creations);
+  together.calls.clear();
+  together.creations.clear();
+  const bool refused = together.refused;
+  together.refused = false;
+  if (refused) {
+    for (const auto& creation : creations) resolve(*now.recorder, *creation.communicator, 0);
+    return really();
+  }
+  const std::uint16_t number = next_launch();
+  for (Pending& one : calls) one.draft.launch = number;
+  Launch launch(now, calls.data(), calls.size());
+  if (launch.verdict() != kSuccess) {
+    // NCCL (since 2.22) can end a group without running it.
+    if (auto* drop = reinterpret_cast<int (*)(void*)>(find_real("GroupSimulateEnd", nullptr))) drop(nullptr);
+    return launch.verdict();
+  }
+  const int result = really();
+  launch.end(result);
+  for (const auto& creation : creations)
+    resolve(*now.recorder, *creation.communicator, accepted(result) ? *creation.handle : 0);
+  return result;
+}
+
+}  // namespace
+}  // namespace accel::nccl
+
+using namespace accel;
+
+ACCEL_EXPORT int ncclGroupStart() {
+  static constinit nccl::Real real("GroupStart");
+  auto* const next = real.get<int()>(__builtin_return_address(0));
+  if (next == nullptr) return nccl::lacks(real.name());
+  const int result = next();
+  // Before the first communicator too: its ncclCommInitRank may stand in this group.
+  if (result == nccl::kSuccess && thread_state.nested == 0 &&
+      library_at(__builtin_return_address(0)) != Library::Nccl)
+    ++nccl::group().depth;
+  return result;
+}
+
+ACCEL_EXPORT int ncclGroupEnd() {
+  static constinit nccl::Real real("GroupEnd");
+  const void* const caller = __builtin_return_address(0);
+  auto* const next = real.get<int()>(caller);
+  if (next == nullptr) return nccl::lacks(real.name());
+  if (thread_state.nested != 0 || library_at(caller) == Library::Nccl) return next();
+  nccl::Group& together = nccl::group();
+  const bool outermost = together.depth == 1;
+  if (together.depth > 0) --together.depth;
+  const Session* const now = nccl::active();
+  if (!outermost || now == nullptr) return next();
+  NestingGuard guard;
+  return nccl::end_group(*now, together, [&] { return next(); });
+}
+
+ACCEL_EXPORT int ncclGroupSimulateEnd(void* info) {
+  static constinit nccl::Real real("GroupSimulateEnd");
+  const void* const caller = __builtin_return_address(0);
+  auto* const next = real.get<int(void*)>(caller);
+  if (next == nullptr) return nccl::lacks(real.name());
+  nccl::Group& together = nccl::group();
+  if (together.depth > 0 && --together.depth == 0) together.calls.clear();  // nothing of it runs
+  NestingGuard guard;
+  return next(info);
+}

@@ -1,0 +1,42 @@
+// The function of NCCL that a wrapper stands in front of: pncclX, which nobody interposes.
+#pragma once
+#include <atomic>
+
+namespace accel::nccl {
+
+/// The NCCL that `caller` is bound to: several copies in one process are real. nullptr: it lacks the function.
+/// `name` without its "nccl". Not for the hot path.
+void* find_real(const char* name, const void* caller);
+
+namespace detail {
+/// More than one NCCL was found in this process: the caller decides.
+extern std::atomic<bool> several;
+}  // namespace detail
+
+class Real {
+ public:
+  explicit constexpr Real(const char* name) : name_(name) {}
+
+  template <class Function>
+  Function* get(const void* caller) {
+    void* found = found_.load(std::memory_order_acquire);
+    if (found == nullptr || detail::several.load(std::memory_order_relaxed)) [[unlikely]] {
+      found = find_real(name_, caller);
+      found_.store(found, std::memory_order_release);
+    }
+    return reinterpret_cast<Function*>(found);
+  }
+  const char* name() const { return name_; }
+
+ private:
+  const char* name_;
+  std::atomic<void*> found_{nullptr};
+};
+
+/// What a wrapper returns where there is no function behind it: ncclInvalidUsage. Says so once.
+int lacks(const char* name);
+
+/// Path of the object that holds NCCL; empty if there is none.
+const char* library_path();
+
+}  // namespace accel::nccl

@@ -1,0 +1,40 @@
+// What wrappers of all libraries share.
+#pragma once
+#include "lifecycle/process.h"
+
+namespace accel {
+
+/// Per thread. Nested: inside one of our wrappers, so that MPI_X -> PMPI_X and what the library calls itself
+/// count once.
+struct ThreadState {
+  int nested = 0;
+  bool claimed = false;
+  ThreadRecord* record = nullptr;
+};
+inline thread_local ThreadState thread_state __attribute__((tls_model("initial-exec")));
+
+class NestingGuard {
+ public:
+  NestingGuard() { ++thread_state.nested; }
+  ~NestingGuard() { --thread_state.nested; }
+  NestingGuard(const NestingGuard&) = delete;
+  NestingGuard& operator=(const NestingGuard&) = delete;
+};
+
+/// This thread's slot in the record.
+inline ThreadRecord* thread_record(Recorder& recorder) {
+  if (!thread_state.claimed) [[unlikely]] {
+    thread_state.claimed = true;
+    thread_state.record = recorder.claim_thread();
+  }
+  return thread_state.record;
+}
+
+/// What a wrapper needs at hand.
+struct Session {
+  Recorder* recorder = nullptr;
+  CallSites* sites = nullptr;
+  bool sync = false;
+};
+
+}  // namespace accel

@@ -1,0 +1,106 @@
+// Point-to-point calls of NCCL have no tags: the n-th send from one rank to another is for the n-th receive, and both
+// must mean the same number of bytes. And each rank of a communicator must be claimed by one process.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "judge/judge.h"
+#include "judge/members.h"
+
+namespace accel {
+namespace {
+
+const PairRecord* pair_of(const ProcessEvidence& process, std::uint64_t communicator, std::int32_t peer,
+                          std::uint32_t direction) {
+  for (const PairRecord& pair : process.pairs) {
+    if (pair.communicator == communicator && pair.peer == peer && pair.direction == direction) return &pair;
+  }
+  return nullptr;
+}
+
+constexpr std::uint32_t kSends = 0;
+constexpr std::uint32_t kReceives = 1;
+
+}  // namespace
+
+std::optional<Verdict> find_pair_mismatch(const Evidence& evidence, const Members& members) {
+  if (!members.on_stream || members.opaque || members.aborted || members.twice) return std::nullopt;
+  for (const Member& sender : members.seen) {
+    const ProcessEvidence& from = evidence.processes[sender.process];
+    for (const PairRecord& pair : from.pairs) {
+      if (pair.communicator != members.key || pair.direction != kSends) continue;
+      const auto receiver = std::find_if(members.seen.begin(), members.seen.end(), [&](const Member& one) {
+        return one.communicator.record.rank == pair.peer;
+      });
+      if (receiver == members.seen.end()) continue;
+      const ProcessEvidence& to = evidence.processes[receiver->process];
+      const std::int32_t sender_rank = sender.communicator.record.rank;
+      const PairRecord* other = pair_of(to, members.key, sender_rank, kReceives);
+      const std::uint64_t both = other != nullptr ? std::min(pair.count, other->count) : 0;
+      // Cheap and nearly always the end of it; what differs here may have been read while it was written.
+      const std::uint64_t apart = both != 0 ? std::max(pair.count, other->count) - both : 0;
+      if (both == 0 || (apart < std::size(pair.chains) && pair.chains[both % 8] == other->chains[both % 8])) continue;
+      const auto sent_at = [&](std::uint64_t n) {
+        return from.history->pair_call(Function::NcclSend, sender.communicator.slot, pair.peer, n);
+      };
+      const auto received_at = [&](std::uint64_t n) {
+        return to.history->pair_call(Function::NcclRecv, receiver->communicator.slot, sender_rank, n);
+      };
+      auto sent = sent_at(both);
+      auto received = received_at(both);
+      if (!sent || !received || sent->chain == received->chain) continue;
+      // Back to the first that differs.
+      std::uint64_t first = both;
+      while (first > 1) {
+        const auto a = sent_at(first - 1);
+        const auto b = received_at(first - 1);
+        if (!a || !b || a->chain == b->chain) break;
+        sent = a;
+        received = b;
+        --first;
+      }
+      Verdict verdict;
+      verdict.communicator = members.key;
+      verdict.size = members.size;
+      verdict.function = Function::NcclSend;
+      verdict.parties.push_back(make_party(evidence, sender.process, sent));
+      verdict.parties.push_back(make_party(evidence, receiver->process, received));
+      verdict.fields.push_back(Field::Count);
+      if (sent->datatype != received->datatype) verdict.fields.push_back(Field::Datatype);
+      verdict.details.push_back(
+          fmt::format("message {} from rank {} to rank {} of the communicator", first, sender_rank, pair.peer));
+      verdict.settled = !verdict.parties[0].inside && !verdict.parties[1].inside;
+      return verdict;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Verdict> find_rank_clash(const Evidence& evidence, const Members& members) {
+  if (!members.on_stream || !members.twice || members.aborted) return std::nullopt;
+  for (std::size_t i = 1; i < members.seen.size(); ++i) {
+    const Member& one = members.seen[i - 1];
+    const Member& other = members.seen[i];
+    const std::int32_t rank = one.communicator.record.rank;
+    if (rank != other.communicator.record.rank || one.process == other.process) continue;
+    Verdict verdict;
+    verdict.communicator = members.key;
+    verdict.sequence = 1;
+    verdict.size = members.size;
+    verdict.function = Function::NcclCommInitRank;
+    verdict.fields = {Field::Rank};
+    for (const Member& member : members.seen) {
+      const auto& history = evidence.processes[member.process].history;
+      Party party = make_party(evidence, member.process, history->call(member.communicator.slot, 1));
+      party.blamed = member.communicator.record.rank == rank;
+      party.state = fmt::format("ncclCommInitRank as rank {} of {}", member.communicator.record.rank,
+                                member.communicator.record.size);
+      verdict.settled = verdict.settled && party.call.has_value();
+      verdict.parties.push_back(std::move(party));
+    }
+    return verdict;
+  }
+  return std::nullopt;
+}
+
+}  // namespace accel

@@ -1,0 +1,144 @@
+// faults FAULT: a data-parallel step in which rank 1 does something wrong.
+#include <csignal>
+#include <thread>
+
+#include "tests/programs/nccl/rank.h"
+
+namespace {
+
+constexpr std::size_t kCount = 1024;
+Rank me;
+ncclComm_t comm;
+cudaStream_t stream;
+float* send;
+float* receive;
+
+bool is(const char* fault, const std::string& wanted) { return wanted == fault; }
+
+__attribute__((noinline)) void wait_for_gradients() { CUDA(cudaStreamSynchronize(stream)); }
+
+__attribute__((noinline)) void reduce_gradients(std::size_t count, ncclDataType_t type = ncclFloat32,
+                                                ncclRedOp_t op = ncclSum) {
+  NCCL(ncclAllReduce(send, receive, count, type, op, comm, stream));
+}
+
+void pass_on(std::size_t sent, std::size_t expected, bool grouped) {
+  const int next = (me.rank + 1) % me.size;
+  const int previous = (me.rank + me.size - 1) % me.size;
+  if (grouped) NCCL(ncclGroupStart());
+  NCCL(ncclSend(send, sent, ncclFloat32, next, comm, stream));
+  NCCL(ncclRecv(receive, expected, ncclFloat32, previous, comm, stream));
+  if (grouped) NCCL(ncclGroupEnd());
+}
+
+__attribute__((noinline)) void train_step(const std::string& fault) {
+  const bool odd = me.rank == 1;
+  if (is("count", fault)) return reduce_gradients(odd ? kCount / 2 : kCount);
+  if (is("zero", fault)) return reduce_gradients(odd ? 0 : kCount);
+  if (is("datatype", fault)) return reduce_gradients(kCount, odd ? ncclInt32 : ncclFloat32);
+  if (is("op", fault)) return reduce_gradients(kCount, ncclFloat32, odd ? ncclMax : ncclSum);
+  if (is("root", fault)) {
+    NCCL(ncclBroadcast(send, receive, kCount, ncclFloat32, odd ? 1 : 0, comm, stream));
+  } else if (is("bytes", fault)) {
+    NCCL(ncclAllGather(send, receive, odd ? kCount / 2 : kCount, ncclFloat32, comm, stream));
+  } else if (is("kind", fault)) {
+    if (odd) {
+      NCCL(ncclReduceScatter(receive, send, kCount / 4, ncclFloat32, ncclSum, comm, stream));
+    } else {
+      reduce_gradients(kCount);
+    }
+  } else if (is("order", fault)) {
+    if (odd) NCCL(ncclBroadcast(send, receive, kCount, ncclFloat32, 0, comm, stream));
+    reduce_gradients(kCount);
+    if (!odd) NCCL(ncclBroadcast(send, receive, kCount, ncclFloat32, 0, comm, stream));
+  } else if (is("group", fault)) {
+    NCCL(ncclGroupStart());
+    reduce_gradients(kCount);
+    reduce_gradients(odd ? 7 : 8);
+    NCCL(ncclGroupEnd());
+  } else if (is("split", fault)) {
+    ncclComm_t half;
+    NCCL(ncclCommSplit(comm, me.rank % 2, me.rank, &half, nullptr));
+    NCCL(ncclAllReduce(send, receive, me.rank == 1 ? 16 : 32, ncclFloat32, ncclSum, half, stream));
+  } else if (is("swapped-communicators", fault)) {
+    ncclComm_t other;
+    NCCL(ncclCommSplit(comm, 0, me.rank, &other, nullptr));
+    NCCL(ncclAllReduce(send, receive, kCount, ncclFloat32, ncclSum, odd ? other : comm, stream));
+    NCCL(ncclAllReduce(send, receive, kCount, ncclFloat32, ncclSum, odd ? comm : other, stream));
+  } else if (is("send-cycle", fault)) {
+    pass_on(kCount, kCount, false);
+  } else if (is("no-receive", fault)) {
+    if (me.rank == 0) NCCL(ncclSend(send, kCount, ncclFloat32, 1, comm, stream));
+  } else if (is("no-send", fault)) {
+    if (me.rank == 0) NCCL(ncclRecv(receive, kCount, ncclFloat32, 1, comm, stream));
+  } else if (is("receive-size", fault)) {
+    pass_on(kCount, odd ? kCount / 2 : kCount, true);
+  } else if (is("same-peer-twice", fault)) {
+    NCCL(ncclGroupStart());
+    pass_on(kCount, kCount, true);
+    pass_on(kCount / 2, kCount / 2, true);
+    NCCL(ncclGroupEnd());
+  } else if (is("exit0", fault)) {
+    if (odd) std::exit(0);
+    reduce_gradients(kCount);
+  } else if (is("throws", fault)) {
+    if (odd) throw std::string("data loader: file not found");
+    reduce_gradients(kCount);
+  } else if (is("killed", fault)) {
+    if (odd) raise(SIGKILL);
+    reduce_gradients(kCount);
+  } else if (is("destroyed", fault)) {
+    if (odd) {
+      NCCL(ncclCommDestroy(comm));
+      for (;;) pause();
+    }
+    reduce_gradients(kCount);
+  } else if (is("one-more", fault)) {
+    for (int step = 0; step < (me.rank == 0 ? 4 : 3); ++step) reduce_gradients(kCount);
+  } else if (is("data-loader", fault)) {
+    if (odd) {
+      for (;;) pause();
+    }
+    reduce_gradients(kCount);
+  } else {
+    std::fprintf(stderr, "unknown fault %s\n", fault.c_str());
+    std::exit(64);
+  }
+}
+
+void create(const std::string& fault) {
+  const bool odd = me.rank == 1;
+  const ncclUniqueId id = share_id(me);
+  int rank = me.rank;
+  int size = me.size;
+  if (is("same-rank", fault) && odd) rank = 2;
+  if (is("sizes", fault) && odd) size = me.size + 1;
+  if (is("never", fault) && odd) {
+    for (;;) pause();
+  }
+  if (is("leaves-before", fault) && odd) {
+    ncclComm_t own;
+    ncclUniqueId own_id;
+    NCCL(ncclGetUniqueId(&own_id));
+    NCCL(ncclCommInitRank(&own, 1, own_id, 0));
+    std::exit(3);
+  }
+  NCCL(ncclCommInitRank(&comm, size, id, rank));
+  if (is("id-twice", fault)) NCCL(ncclCommInitRank(&comm, size, id, rank));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string fault = argc > 1 ? argv[1] : "none";
+  CUDA(cudaSetDevice(me.rank));
+  create(fault);
+  CUDA(cudaStreamCreate(&stream));
+  send = device_floats(kCount * static_cast<std::size_t>(me.size));
+  receive = device_floats(kCount * static_cast<std::size_t>(me.size));
+  NCCL(ncclAllReduce(send, receive, 1, ncclFloat32, ncclSum, comm, stream));
+  train_step(fault);
+  wait_for_gradients();
+  std::printf("rank %d ok\n", me.rank);
+  return 0;
+}
