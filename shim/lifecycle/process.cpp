@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <mutex>
+#include <utility>
 
 #include "act/ending.h"
 #include "act/watch.h"
@@ -30,14 +32,18 @@ Process& Process::self() {
   return *instance;
 }
 
-bool Process::start() {
-  if (recorder() != nullptr) return true;
+bool Process::start(std::uint32_t library) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  static bool tried = false;
+  if (recorder() != nullptr || std::exchange(tried, true)) return recorder() != nullptr;
   std::vector<std::string> complaints;
   settings_ = Settings::from_environment(complaints);
   if (settings_.disabled) return false;
-  const std::string identity = launcher_identity();
+  const LauncherIdentity identity = launcher_identity(library == kUsesMpi);
+  launcher_names_job_ = identity.names_job;
   const bool named = !settings_.run_id.empty();
-  const std::string run_id = named ? settings_.run_id : identity;
+  const std::string run_id = named ? settings_.run_id : identity.text;
   log().configure(settings_, run_id, -1);
   for (const std::string& complaint : complaints) log().say(LogLevel::Warning, complaint);
 
@@ -57,7 +63,8 @@ bool Process::start() {
   }
   // One node: who started us tells the worlds apart. All ranks of a world derive the same key without a
   // message, so that ranks that do not have us preloaded are not disturbed.
-  world_key_ = mix(mix_text(0, identity.c_str()), 1) | 1;
+  const std::uint64_t salt = identity.names_job ? 1 : static_cast<std::uint64_t>(getpid());
+  world_key_ = mix(mix_text(0, identity.text.c_str()), salt) | 1;
   (*recorder)->header().world_key = world_key_;
   if (settings_.stacks != Stacks::Off) load_unwinder();
   sites_.attach(&(*recorder)->file(), settings_.stacks == Stacks::Sites ? unwind : nullptr);
@@ -66,6 +73,13 @@ bool Process::start() {
   (void)registered;
   recorder_.store(*recorder, std::memory_order_release);
   return true;
+}
+
+void Process::meet(std::uint64_t key) {
+  if (launcher_names_job_) return;
+  world_key_ = key;
+  recorder()->header().world_key = key;
+  launcher_names_job_ = true;
 }
 
 void Process::join(int world_rank, int world_size, std::uint32_t library) {

@@ -15,9 +15,12 @@ class Process {
   /// The one and only. Constructed before first use, never destroyed.
   static Process& self();
 
-  /// Opens the run directory and starts recording; at the first MPI_Init. False: dormant, and why has been
-  /// said.
-  bool start();
+  /// Opens the run directory and starts recording; at the first use of a library, `library` (kUses*). False: dormant,
+  /// and why has been said.
+  bool start(std::uint32_t library);
+  /// The job that this process belongs to is known by no launcher, but it has met others: `key` is the same in all of
+  /// them. Before join; ignored where a launcher names the job.
+  void meet(std::uint64_t key);
   /// We know who we are: after MPI_Init, or with the first NCCL communicator. Starts the agent thread and the signal
   /// handlers. `library`: kUses*. MPI's word on rank and size counts more than others'.
   void join(int world_rank, int world_size, std::uint32_t library);
@@ -54,6 +57,7 @@ class Process {
   std::atomic<Recorder*> recorder_{nullptr};
   CallSites sites_;
   std::uint64_t world_key_ = 0;
+  bool launcher_names_job_ = true;
   bool owns_run_ = false;  ///< no accelrun: the last one out removes the run directory
   std::atomic<bool> left_{false};
 };

@@ -106,25 +106,30 @@ std::string host_name() {
   return name;
 }
 
-std::string launcher_identity() {
+LauncherIdentity launcher_identity(bool uses_mpi) {
   const auto text = [](const char* name) {
     const char* value = std::getenv(name);
     return std::string(value != nullptr ? value : "");
   };
-  if (const std::string space = text("PMIX_NAMESPACE"); !space.empty()) return "pmix-" + plain(space);
+  if (const std::string space = text("PMIX_NAMESPACE"); !space.empty()) return {"pmix-" + plain(space)};
   if (const std::string job = text("SLURM_JOB_ID"); !job.empty() && !text("SLURM_STEP_ID").empty()) {
-    return plain("slurm-" + job + "." + text("SLURM_STEP_ID"));
+    return {plain("slurm-" + job + "." + text("SLURM_STEP_ID"))};
   }
-  if (text("PMI_RANK").empty()) return process_identity("pid", getpid());
+  if (text("PMI_RANK").empty()) {
+    if (uses_mpi) return {process_identity("pid", getpid())};
+    if (const std::string id = text("TORCHELASTIC_RUN_ID"); !id.empty())
+      return {plain("torch-" + id + "." + text("MASTER_PORT"))};
+    return {process_identity("parent", getppid()), !text("RANK").empty() && !text("WORLD_SIZE").empty()};
+  }
   // Hydra tells its processes no job id, but they all descend from one proxy; a shell may stand between.
   std::int32_t ancestor = getppid();
   for (int depth = 0; depth < 16 && ancestor > 1; ++depth) {
     const auto stat = process_stat(ancestor);
     if (!stat) break;
-    if (stat->name.find("pmi_proxy") != std::string::npos) return process_identity("proxy", ancestor);
+    if (stat->name.find("pmi_proxy") != std::string::npos) return {process_identity("proxy", ancestor)};
     ancestor = stat->parent;
   }
-  return process_identity("parent", getppid());
+  return {process_identity("parent", getppid())};
 }
 
 std::string new_run_id() {

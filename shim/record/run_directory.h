@@ -15,10 +15,15 @@
 
 namespace accel {
 
-/// Who started this process: the same text in all ranks of one MPI_COMM_WORLD on this node, another one in
-/// any other job. From the resource manager's variables, else the process manager among our ancestors, else
-/// this process alone.
-std::string launcher_identity();
+/// Who started this process. `text` is the same in all ranks of one job on this node, and another one in any other job.
+/// From the resource manager's variables, else the process manager among our ancestors, else torchrun's or other
+/// launchers' RANK and WORLD_SIZE; then `names_job`. Otherwise, of a process that uses MPI: this process alone, a job of
+/// its own; of another one: the parent process, which may have started other jobs too, so that it names none.
+struct LauncherIdentity {
+  std::string text;
+  bool names_job = true;
+};
+LauncherIdentity launcher_identity(bool uses_mpi);
 
 class RunDirectory {
  public:

@@ -234,7 +234,17 @@ std::vector<Frame> user_frames(const std::string& maps, const std::vector<std::u
   const std::vector<Mapping> mappings = parse_maps(maps);
   std::vector<Frame> frames;
   bool inside_library = true;
-  for (const std::uint64_t pc : pcs) {
+  // What we have called ourselves, down to the kernel, is ours too.
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < pcs.size(); ++i) {
+    for (const Mapping& mapping : mappings) {
+      const bool ours = pcs[i] >= mapping.begin && pcs[i] < mapping.end &&
+                        base_name(mapping.path).starts_with("libaccel.so");
+      if (ours) first = i;
+    }
+  }
+  for (std::size_t i = first; i < pcs.size(); ++i) {
+    const std::uint64_t pc = pcs[i];
     Frame frame;
     for (const Mapping& mapping : mappings) {
       if (pc < mapping.begin || pc >= mapping.end) continue;

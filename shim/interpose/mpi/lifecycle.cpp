@@ -112,7 +112,7 @@ template <class Initialize>
 int initialize(Initialize&& really) {
   if (thread_state.nested != 0) return really();  // MPI_Init -> PMPI_Init
   NestingGuard guard;
-  if (!Process::self().start()) return really();
+  if (!Process::self().start(kUsesMpi)) return really();
   const std::int32_t threads_before = count_threads();
   const int result = really();
   if (result == 0) after_init(threads_before);

@@ -19,9 +19,10 @@ int from_environment(std::initializer_list<const char*> names) {
 }
 
 /// Where the program has no MPI: who we are is what its launcher says, else what NCCL is told.
-void join(int rank, int size) {
+void join(int rank, int size, std::uint64_t key) {
   Process& process = Process::self();
   RecorderHeader& header = process.recorder()->header();
+  if (size > 1) process.meet(key);
   if (header.world_rank >= 0) return;
   const int world_rank = from_environment({"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"});
   const int world_size = from_environment({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"});
@@ -29,13 +30,14 @@ void join(int rank, int size) {
   process.join(known ? world_rank : rank, known ? world_size : size, kUsesNccl);
 }
 
-const Session* start(int rank, int size) {
+/// `key`: of the communicator that is about to be made.
+const Session* start(int rank, int size, std::uint64_t key) {
   if (thread_state.nested != 0) return nullptr;
   Process& process = Process::self();
-  if (!process.start()) return nullptr;
+  if (!process.start(kUsesNccl)) return nullptr;
   RecorderHeader& header = process.recorder()->header();
   header.libraries |= kUsesNccl;
-  join(rank, size);
+  join(rank, size, key);
   static Session now;
   static const bool made = [&] {
     now = {process.recorder(), &process.sites(), process.settings().check == Check::Sync};
@@ -54,12 +56,12 @@ const Session* start(int rank, int size) {
 
 /// Common to all ways to join a communicator by id. `really` returns NCCL's result.
 template <class Create>
-int create(const Session& now, const UniqueId& id, int rank, int size, Handle* handle, const void* caller,
+int create(const Session& now, std::uint64_t key, int rank, int size, Handle* handle, const void* caller,
            const void* frame, Create&& really) {
   NestingGuard guard;
   if (const int error = standing_verdict()) return error;
   Pending pending;
-  pending.communicator = announce(*now.recorder, key_of(id, rank), rank, size);
+  pending.communicator = announce(*now.recorder, key, rank, size);
   if (pending.communicator == nullptr) return really();
   pending.draft.function = Function::NcclCommInitRank;
   pending.draft.communicator = static_cast<std::uint16_t>(pending.communicator->slot);
@@ -154,29 +156,36 @@ using nccl::UniqueId;
 
 ACCEL_EXPORT int ncclCommInitRank(Handle* comm, int size, UniqueId id, int rank) {
   REAL(CommInitRank, Handle*, int, UniqueId, int);
-  const Session* now = nccl::valid(rank, size) ? nccl::start(rank, size) : nullptr;
+  if (thread_state.nested != 0 || !nccl::valid(rank, size)) return next(comm, size, id, rank);
+  const std::uint64_t key = nccl::key_of(id, rank);
+  const Session* now = nccl::start(rank, size, key);
   if (now == nullptr) return next(comm, size, id, rank);
-  return nccl::create(*now, id, rank, size, comm, CALLER, FRAME, [&] { return next(comm, size, id, rank); });
+  return nccl::create(*now, key, rank, size, comm, CALLER, FRAME, [&] { return next(comm, size, id, rank); });
 }
 
 ACCEL_EXPORT int ncclCommInitRankConfig(Handle* comm, int size, UniqueId id, int rank, void* config) {
   REAL(CommInitRankConfig, Handle*, int, UniqueId, int, void*);
-  const Session* now = nccl::valid(rank, size) ? nccl::start(rank, size) : nullptr;
+  if (thread_state.nested != 0 || !nccl::valid(rank, size)) return next(comm, size, id, rank, config);
+  const std::uint64_t key = nccl::key_of(id, rank);
+  const Session* now = nccl::start(rank, size, key);
   if (now == nullptr) return next(comm, size, id, rank, config);
-  return nccl::create(*now, id, rank, size, comm, CALLER, FRAME, [&] { return next(comm, size, id, rank, config); });
+  return nccl::create(*now, key, rank, size, comm, CALLER, FRAME, [&] { return next(comm, size, id, rank, config); });
 }
 
 ACCEL_EXPORT int ncclCommInitRankScalable(Handle* comm, int size, int rank, int count, UniqueId* ids, void* config) {
   REAL(CommInitRankScalable, Handle*, int, int, int, UniqueId*, void*);
-  const Session* now = nccl::valid(rank, size) && count > 0 ? nccl::start(rank, size) : nullptr;
+  if (thread_state.nested != 0 || !nccl::valid(rank, size) || count < 1)
+    return next(comm, size, rank, count, ids, config);
+  const std::uint64_t key = nccl::key_of(ids[0], rank);
+  const Session* now = nccl::start(rank, size, key);
   if (now == nullptr) return next(comm, size, rank, count, ids, config);
-  return nccl::create(*now, ids[0], rank, size, comm, CALLER, FRAME,
+  return nccl::create(*now, key, rank, size, comm, CALLER, FRAME,
                       [&] { return next(comm, size, rank, count, ids, config); });
 }
 
 ACCEL_EXPORT int ncclCommInitAll(Handle* comms, int count, const int* devices) {
   REAL(CommInitAll, Handle*, int, const int*);
-  const Session* now = count > 0 ? nccl::start(0, 1) : nullptr;
+  const Session* now = count > 0 ? nccl::start(0, 1, 0) : nullptr;
   if (now == nullptr) return next(comms, count, devices);
   NestingGuard guard;
   const int result = next(comms, count, devices);
