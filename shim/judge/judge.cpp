@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "judge/members.h"
+#include "judge/streams.h"
 #include "judge/waits.h"
 
 namespace accel {
@@ -129,6 +130,16 @@ std::map<std::uint64_t, Members> members_of(const Evidence& evidence) {
         members.twice = true;
       }
     }
+  }
+  return result;
+}
+
+std::vector<std::int32_t> Members::absent() const {
+  std::vector<std::int32_t> result;
+  for (std::int32_t rank = 0; rank < size && !inter && seen.size() < static_cast<std::size_t>(size); ++rank) {
+    const bool there = std::any_of(seen.begin(), seen.end(),
+                                   [&](const Member& one) { return one.communicator.record.rank == rank; });
+    if (!there) result.push_back(rank);
   }
   return result;
 }
@@ -261,6 +272,7 @@ std::vector<Verdict> judge(const Evidence& evidence, const JudgePolicy& policy) 
   if (!policy.ending && !somebody_aborts(evidence)) {
     if (auto crash = find_crash(evidence, waits)) verdicts.push_back(std::move(*crash));
     if (auto early = waits.find_early_exit(policy)) verdicts.push_back(std::move(*early));
+    if (auto deadlock = find_stream_circle(evidence, communicators)) verdicts.push_back(std::move(*deadlock));
     if (auto deadlock = waits.find_circle()) verdicts.push_back(std::move(*deadlock));
     if (auto standstill = waits.find_standstill(policy)) verdicts.push_back(std::move(*standstill));
     if (auto late = waits.find_late(policy)) verdicts.push_back(std::move(*late));

@@ -23,6 +23,9 @@ struct Members {
   bool twice = false;      ///< two members have the same rank
   std::vector<Member> seen;
 
+  /// Ranks that no seen member has.
+  std::vector<std::int32_t> absent() const;
+
   bool complete() const { return !inter && !twice && static_cast<std::size_t>(size) == seen.size(); }
 };
 

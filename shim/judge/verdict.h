@@ -42,6 +42,7 @@ struct Verdict {
   std::int32_t size = 0;               ///< of the communicator
   std::vector<Field> fields;           ///< for Mismatch
   std::vector<Party> parties;          ///< by world rank
+  std::vector<std::int32_t> absent;    ///< communicator ranks that no known process claims
   std::vector<std::string> details;    ///< further findings, a sentence each
   bool settled = true;                 ///< false: more ranks may still arrive and make it clearer
   std::int64_t waited_ns = 0;          ///< for TimeOut, Late, and a Deadlock by standstill

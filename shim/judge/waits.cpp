@@ -80,6 +80,18 @@ void Waits::add_pair_waits(const Members& members) {
   }
 }
 
+/// A communicator that is being made needs processes that do not know it yet: those of the job, if it takes them all.
+void Waits::add_absentees(Wait& wait) const {
+  const ProcessEvidence& own = evidence_.processes[wait.process];
+  if (wait.members->size != own.world_size) return;
+  for (std::size_t i = 0; i < evidence_.processes.size(); ++i) {
+    const ProcessEvidence& other = evidence_.processes[i];
+    if (other.world_key != own.world_key || other.world_rank < 0 || member_of(*wait.members, i) != nullptr) continue;
+    wait.missing.push_back(i);
+    wait.needs.push_back(i);
+  }
+}
+
 /// Will never make the call that the wait is for.
 bool Waits::gone(const Wait& wait, std::size_t process) const {
   if (evidence_.processes[process].has_left()) return true;
@@ -152,6 +164,7 @@ Waits::Wait Waits::describe(std::size_t process, const BlockedCall& call) const 
     wait.missing.push_back(member.process);
     if (needs_peer(wait, record, mine->record.rank, peer)) wait.needs.push_back(member.process);
   }
+  if (record.function == Function::NcclCommInitRank) add_absentees(wait);
   return wait;
 }
 
@@ -327,6 +340,8 @@ std::optional<Verdict> Waits::find_late(const JudgePolicy& policy) const {
   if (!timed_out && !late) return std::nullopt;
   Verdict verdict = verdict_for(timed_out ? VerdictKind::TimeOut : VerdictKind::Late, *longest);
   verdict.waited_ns = longest_ns;
+  if (longest->members != nullptr && longest->call.record.function == Function::NcclCommInitRank)
+    verdict.absent = longest->members->absent();
   for (const std::size_t missing : longest->missing) {
     const ProcessEvidence& process = evidence_.processes[missing];
     std::optional<CallRecord> elsewhere;

@@ -34,6 +34,7 @@ class Waits {
   };
 
   Wait describe(std::size_t process, const BlockedCall& call) const;
+  void add_absentees(Wait& wait) const;
   void add_stream_waits(const Members& members);
   void add_pair_waits(const Members& members);
   bool gone(const Wait& wait, std::size_t process) const;

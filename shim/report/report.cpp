@@ -307,8 +307,12 @@ std::string error_line(const Verdict& verdict) {
     case VerdictKind::TimeOut:
     case VerdictKind::Late: {
       const std::vector<int> waiting = waiting_ranks(verdict);
-      const std::string who = blamed.empty() ? "all have made the call"
-                                             : fmt::format("{} {} missing", processes(blamed), are(blamed));
+      const std::vector<int> absent(verdict.absent.begin(), verdict.absent.end());
+      const std::string who =
+          !absent.empty()  ? fmt::format("rank{} {} of the communicator {} not called it", absent.size() == 1 ? "" : "s",
+                                         rank_set(absent), absent.size() == 1 ? "has" : "have")
+          : blamed.empty() ? "all have made the call"
+                           : fmt::format("{} {} missing", processes(blamed), are(blamed));
       return fmt::format("{}: {} {} in {} for {:.1f} s; {}.",
                          verdict.kind == VerdictKind::TimeOut ? "accel.TimeoutError" : "accel.LateWarning",
                          processes(waiting), waiting.size() == 1 ? "has waited" : "have waited", name,
