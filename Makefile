@@ -26,7 +26,7 @@ objects = $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard $(addsuffix /*.cpp,$(1))))
 
 # The pipeline, each room on top of those before it; shim/README.md says who may include whom.
 CORE     := $(call objects,$(addprefix shim/,settings signature record collect judge report act))
-SHIM     := $(CORE) $(call objects,$(addprefix shim/,lifecycle interpose interpose/loader interpose/mpi interpose/nccl interpose/process))
+SHIM     := $(CORE) $(call objects,$(addprefix shim/,lifecycle interpose interpose/loader interpose/cuda interpose/mpi interpose/nccl interpose/process))
 LAUNCHER := $(call objects,launcher)
 
 all: $(BUILD)/libaccel.so $(BUILD)/accelrun ## Build the library and the launcher (default)

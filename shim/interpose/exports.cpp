@@ -10,6 +10,11 @@ extern "C" {
 #define DECLARE(name) \
   int MPI_##name();   \
   int PMPI_##name();
+#define CUDA_MEMORY(symbol, ...) int symbol();
+#define CUDA_WATCHED(symbol, ...) int symbol();
+#define CUDA_WAIT(symbol, ...) int symbol();
+#define CUDA_LOOKUP(symbol, ...) int symbol();
+#include "signature/driver.def"
 #define NCCL_COLLECTIVE(name, ...) int nccl##name();
 #define NCCL_PAIR(name, ...) int nccl##name();
 #define NCCL_BY_HAND(name, ...) int nccl##name();
@@ -30,6 +35,13 @@ Wrapper find_wrapper(const char* name) {
     Library library;
   };
   static constexpr Entry kEntries[] = {
+#define CUDA_ENTRY(symbol) {#symbol, symbol, Library::Cuda},
+#define CUDA_MEMORY(symbol, ...) CUDA_ENTRY(symbol)
+#define CUDA_WATCHED(symbol, ...) CUDA_ENTRY(symbol)
+#define CUDA_WAIT(symbol, ...) CUDA_ENTRY(symbol)
+#define CUDA_LOOKUP(symbol, ...) CUDA_ENTRY(symbol)
+#include "signature/driver.def"
+#undef CUDA_ENTRY
 #define NCCL_ENTRY(name) {"nccl" #name, nccl##name, Library::Nccl},
 #define NCCL_COLLECTIVE(name, ...) NCCL_ENTRY(name)
 #define NCCL_PAIR(name, ...) NCCL_ENTRY(name)

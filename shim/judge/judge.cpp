@@ -17,6 +17,8 @@ int exit_status(VerdictKind kind) {
   switch (kind) {
     case VerdictKind::Mismatch:
       return ACCEL_EXIT_MISMATCH;
+    case VerdictKind::OutOfMemory:
+      return ACCEL_EXIT_OUT_OF_MEMORY;
     case VerdictKind::Crash:
       return ACCEL_EXIT_CRASH;
     case VerdictKind::EarlyExit:
@@ -34,6 +36,8 @@ const char* title(VerdictKind kind) {
   switch (kind) {
     case VerdictKind::Mismatch:
       return "collective mismatch";
+    case VerdictKind::OutOfMemory:
+      return "out of memory";
     case VerdictKind::Crash:
       return "crash";
     case VerdictKind::EarlyExit:
@@ -240,6 +244,59 @@ std::optional<Verdict> find_crash(const Evidence& evidence, const Waits& waits) 
   return verdict;
 }
 
+/// A process that has failed soon after an allocation had, and has not gone on in between: the first of them.
+std::optional<Verdict> find_out_of_memory(const Evidence& evidence, const Waits& waits) {
+  constexpr std::int64_t kSoon = 60'000'000'000;
+  const ProcessEvidence* first = nullptr;
+  std::int64_t first_ns = 0;
+  for (const ProcessEvidence& process : evidence.processes) {
+    if (process.episodes.empty() || process.terminated) continue;
+    const bool killed = process.signal != 0 && is_crash(process.signal);
+    const bool failed = killed || (process.phase == Phase::Exiting && process.exit_status != 0) ||
+                        process.phase == Phase::Aborting;
+    CallRecord attempt{};
+    attempt.started = process.episodes.back().started;
+    const std::int64_t begun = process.history->started_ns(attempt);
+    if (!failed || evidence.now_ns - begun > kSoon || (first != nullptr && begun > first_ns)) continue;
+    first = &process;
+    first_ns = begun;
+  }
+  if (first == nullptr) return std::nullopt;
+  Verdict verdict;
+  verdict.kind = VerdictKind::OutOfMemory;
+  verdict.memory = first->episodes.back();
+  add_everybody(evidence, waits, first->world_key, verdict);
+  for (Party& party : verdict.parties) {
+    party.blamed = &evidence.processes[party.process] == first;
+    if (!party.blamed) continue;
+    CallRecord attempt{};
+    attempt.site = verdict.memory->site;
+    party.site = first->history->site(attempt);
+  }
+  if (verdict.memory->attempts > 1) verdict.details.push_back(fmt::format("it tried {} times", verdict.memory->attempts));
+  if (verdict.memory->impossible != 0) verdict.details.emplace_back("the GPU has less than that in all");
+  if (verdict.memory->inside == static_cast<std::uint8_t>(Library::Nccl))
+    verdict.details.emplace_back("it was NCCL that asked for the memory");
+  return verdict;
+}
+
+/// What a verdict of another kind may come from.
+void mention_failed_allocations(const Evidence& evidence, Verdict& verdict) {
+  for (const Party& party : verdict.parties) {
+    const ProcessEvidence& process = evidence.processes[party.process];
+    if (!process.episodes.empty()) {
+      const MemoryEpisode& last = process.episodes.back();
+      verdict.details.push_back(fmt::format("process {} had failed to allocate {} MiB on GPU {} before, with {} of {} MiB free",
+                                            process.world_rank, last.bytes >> 20, last.device, last.free >> 20,
+                                            last.total >> 20));
+    }
+    if (process.broken.error != 0) {
+      verdict.details.push_back(fmt::format("process {} got CUDA error {} from {}: its context is of no more use",
+                                            process.world_rank, process.broken.error, name_of(process.broken.function)));
+    }
+  }
+}
+
 bool somebody_aborts(const Evidence& evidence) {
   return std::any_of(evidence.processes.begin(), evidence.processes.end(),
                      [](const ProcessEvidence& process) { return process.phase == Phase::Aborting; });
@@ -270,6 +327,7 @@ std::vector<Verdict> judge(const Evidence& evidence, const JudgePolicy& policy) 
 
   const Waits waits(evidence, communicators);
   if (!policy.ending && !somebody_aborts(evidence)) {
+    if (auto memory = find_out_of_memory(evidence, waits)) verdicts.push_back(std::move(*memory));
     if (auto crash = find_crash(evidence, waits)) verdicts.push_back(std::move(*crash));
     if (auto early = waits.find_early_exit(policy)) verdicts.push_back(std::move(*early));
     if (auto deadlock = find_stream_circle(evidence, communicators)) verdicts.push_back(std::move(*deadlock));
@@ -280,6 +338,7 @@ std::vector<Verdict> judge(const Evidence& evidence, const JudgePolicy& policy) 
   for (Verdict& verdict : verdicts) {
     if (verdict.parties.empty() || verdict.kind == VerdictKind::Mismatch) continue;
     add_everybody(evidence, waits, evidence.processes[verdict.parties.front().process].world_key, verdict);
+    if (verdict.kind != VerdictKind::OutOfMemory) mention_failed_allocations(evidence, verdict);
   }
   return verdicts;
 }

@@ -11,6 +11,7 @@ namespace accel {
 
 enum class VerdictKind {
   Mismatch,   ///< ranks called something else, or the same with other arguments
+  OutOfMemory,  ///< a rank failed after an allocation on the GPU had failed
   Crash,      ///< a rank died by a fatal signal of its own
   EarlyExit,  ///< a rank has left while others wait for it
   Deadlock,   ///< ranks wait for each other in a circle
@@ -44,6 +45,7 @@ struct Verdict {
   std::vector<Party> parties;          ///< by world rank
   std::vector<std::int32_t> absent;    ///< communicator ranks that no known process claims
   std::vector<std::string> details;    ///< further findings, a sentence each
+  std::optional<MemoryEpisode> memory;  ///< for OutOfMemory
   bool settled = true;                 ///< false: more ranks may still arrive and make it clearer
   std::int64_t waited_ns = 0;          ///< for TimeOut, Late, and a Deadlock by standstill
 

@@ -100,7 +100,7 @@ int Process::ordered_end() const {
   if (board_ == nullptr || recorder == nullptr || board_->end_world.load() != world_key_) return 0;
   const std::uint32_t status = board_->end_status.load();
   // A rank that crashes is to die by its signal, as without us.
-  if (status == ACCEL_EXIT_CRASH && recorder->header().fatal_signal != 0) return 0;
+  if ((status == ACCEL_EXIT_CRASH || status == ACCEL_EXIT_OUT_OF_MEMORY) && recorder->header().fatal_signal != 0) return 0;
   return status >= 80 && status <= 85 ? static_cast<int>(status) : 0;
 }
 
@@ -175,6 +175,8 @@ void Process::leave(int status) {
     if ((header.libraries & kUsesMpi) != 0) {
       linger();
     } else {
+      // That an allocation has failed is to be said before our agent is gone.
+      if (status != 0 && header.episodes != 0) wait_for_leader(kLinger);
       answer_those_who_wait();
     }
   }

@@ -82,6 +82,8 @@ struct ProcessEvidence {
   std::vector<DriverWait> driver_waits;  ///< of threads that wait for the GPU
   std::vector<PairRecord> pairs;
   std::uint32_t libraries = 0;  ///< kUses*
+  std::vector<MemoryEpisode> episodes;  ///< oldest first; those that are not Recovered
+  BrokenContext broken{};
   std::vector<CommunicatorEvidence> communicators;
   std::shared_ptr<const History> history;
 

@@ -12,6 +12,7 @@
 #include "record/clock.h"
 #include "signature/agreement.h"
 #include "signature/datatype.h"
+#include "signature/driver.h"
 #include "signature/function.h"
 
 namespace accel {
@@ -93,6 +94,51 @@ struct alignas(64) ThreadRecord {
 /// Where a thread waits for the GPU.
 enum class DriverWait : std::uint32_t { None, Stream, Context, Event };
 
+/// What this process holds of a GPU's memory, in bytes.
+struct alignas(64) DeviceMemory {
+  std::int64_t current[kMemoryKinds];
+  std::int64_t total;  ///< of the kinds that are device memory
+  std::int64_t peak;   ///< of total
+  std::uint64_t allocations;
+  std::uint64_t frees;
+  std::uint64_t failures;
+};
+
+/// What has become of a failed allocation.
+enum class EpisodeState : std::uint8_t {
+  None,
+  Open,       ///< it may be tried again
+  Recovered,  ///< a later one of that size succeeded, or the program went on without
+  GaveUp,     ///< the thread has asked how much is free, as allocators do before they report the error
+};
+
+/// An allocation that failed, with what was tried after it.
+struct alignas(64) MemoryEpisode {
+  std::uint32_t stamp;
+  EpisodeState state;
+  std::uint8_t inside;      ///< Library that asked for it: NCCL
+  std::uint8_t impossible;  ///< more than the device has at all
+  std::uint8_t kind;        ///< MemoryKind; Count_: not an allocation (a launch, a module, ...)
+  DriverFunction function;
+  std::uint16_t site;
+  std::int32_t device;
+  std::uint32_t tid;
+  std::uint32_t attempts;
+  std::uint64_t bytes;    ///< that the latest attempt asked for; 0: unknown
+  std::uint64_t free;     ///< as the driver said right after
+  std::uint64_t total;    ///< of the device
+  std::int64_t own;       ///< device memory of this process then
+  std::uint64_t started;  ///< ticks, of the first attempt
+};
+
+/// The first error that broke a context.
+struct BrokenContext {
+  std::int32_t error;  ///< CUresult; 0: none
+  DriverFunction function;
+  std::uint16_t site;
+  std::uint64_t at;  ///< ticks
+};
+
 /// A place in the program from which calls come.
 inline constexpr int kSiteDepth = 29;
 struct CallSite {
@@ -123,6 +169,8 @@ struct StackRecord {
   std::uint64_t pcs[kStackDepth];
 };
 
+inline constexpr std::size_t kMaxDevices = 16;
+inline constexpr std::size_t kMaxEpisodes = 64;
 inline constexpr std::size_t kMaxThreads = 128;
 inline constexpr std::size_t kMaxCommunicators = 1024;
 inline constexpr std::size_t kMaxSites = 1024;
@@ -173,6 +221,8 @@ struct RecorderHeader {
   std::uint32_t pairs;           ///< of RecorderFile::pairs in use
   std::uint32_t libraries;       ///< of kUses*, those that it has initialised
   std::uint32_t threads;
+  std::uint32_t episodes;        ///< ever begun; the latest kMaxEpisodes are kept
+  BrokenContext broken;
   std::uint32_t maps_bytes;
   std::uint32_t maps_stamp;
   char host[64];
@@ -191,6 +241,8 @@ struct RecorderFile {
     char header_page[4096];
   };
   ThreadRecord threads[kMaxThreads];
+  DeviceMemory memory[kMaxDevices];
+  MemoryEpisode episodes[kMaxEpisodes];
   CommunicatorRecord communicators[kMaxCommunicators];
   StackRecord stacks[kMaxStacks];
   DatatypeRecord datatypes[kMaxDatatypes];

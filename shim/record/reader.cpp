@@ -141,6 +141,16 @@ bool RecordReader::read(ProcessEvidence& process) const {
   process.pairs.resize(std::min<std::size_t>(header_.pairs, kMaxPairs));
   if (!copy(offsetof(RecorderFile, pairs), process.pairs.data(), process.pairs.size() * sizeof(PairRecord)))
     process.pairs.clear();
+  process.broken = header_.broken;
+  const std::size_t episodes = std::min<std::size_t>(header_.episodes, kMaxEpisodes);
+  for (std::size_t i = 0; i < episodes; ++i) {
+    const std::size_t place = (header_.episodes - episodes + i) % kMaxEpisodes;
+    MemoryEpisode episode;
+    const bool whole = copy_stable(offsetof(RecorderFile, episodes) + place * sizeof episode, &episode, sizeof episode);
+    if (whole && (episode.stamp & 1) == 0 &&
+        (episode.state == EpisodeState::Open || episode.state == EpisodeState::GaveUp))
+      process.episodes.push_back(episode);
+  }
   const std::vector<BlockedCall> after = blocked(header_);
   for (const BlockedCall& call : before) {
     for (const BlockedCall& again : after) {

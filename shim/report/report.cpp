@@ -123,6 +123,9 @@ std::string party_lines(const Verdict& verdict) {
     case VerdictKind::EarlyExit:
       mark = "<- has left";
       break;
+    case VerdictKind::OutOfMemory:
+      mark = "<- out of memory";
+      break;
     case VerdictKind::Crash:
       mark = "<- crashed";
       break;
@@ -194,6 +197,12 @@ std::string last_line(const Party& party) {
   return fmt::format("  in {}\n", traits(party.call->function).name);
 }
 
+/// What the blamed process had called: nothing that its call records show.
+std::string last_line(const Verdict& verdict, const Party& party) {
+  if (verdict.memory && party.blamed) return fmt::format("  in {}\n", name_of(verdict.memory->function));
+  return last_line(party);
+}
+
 /// The other processes' stacks, equal ones once.
 std::string other_tracebacks(const Verdict& verdict, const std::vector<std::vector<Frame>>& stacks) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
@@ -253,6 +262,43 @@ std::string list_fields(const Verdict& verdict) {
 
 }  // namespace
 
+namespace {
+
+/// "2.00 GiB", as PyTorch writes it.
+std::string size_text(std::int64_t bytes) {
+  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} bytes", bytes) : fmt::format("{:.2f} {}", value, kUnits[unit]);
+}
+
+std::string out_of_memory_line(const Verdict& verdict) {
+  const MemoryEpisode& memory = *verdict.memory;
+  const int rank = subject(verdict).world_rank;
+  const auto kind = static_cast<MemoryKind>(memory.kind);
+  const auto used = static_cast<std::int64_t>(memory.total) - static_cast<std::int64_t>(memory.free);
+  const std::string what =
+      kind == MemoryKind::Pinned
+          ? fmt::format("Out of pinned host memory. Process {} tried to allocate {}.", rank,
+                        size_text(static_cast<std::int64_t>(memory.bytes)))
+      : kind == MemoryKind::Count_
+          ? fmt::format("CUDA out of memory. Process {} could not get what {} needs on GPU {}.", rank,
+                        name_of(memory.function), memory.device)
+          : fmt::format("CUDA out of memory. Process {} tried to allocate {} on GPU {}.", rank,
+                        size_text(static_cast<std::int64_t>(memory.bytes)), memory.device);
+  if (memory.total == 0) return "accel.OutOfMemoryError: " + what;
+  return fmt::format(
+      "accel.OutOfMemoryError: {} The GPU has {}, of which {} are free; this process holds {}, others and the driver {}.",
+      what, size_text(static_cast<std::int64_t>(memory.total)), size_text(static_cast<std::int64_t>(memory.free)),
+      size_text(memory.own), size_text(std::max<std::int64_t>(used - memory.own, 0)));
+}
+
+}  // namespace
+
 std::string error_line(const Verdict& verdict) {
   const std::vector<int> blamed = ranks_of(verdict, true);
   const auto name = traits(verdict.function).name;
@@ -294,6 +340,8 @@ std::string error_line(const Verdict& verdict) {
                          state, waiting.empty() ? "others" : processes(waiting),
                          waiting.empty() ? "wait" : wait(waiting), name);
     }
+    case VerdictKind::OutOfMemory:
+      return out_of_memory_line(verdict);
     case VerdictKind::Crash:
       return fmt::format("accel.CrashError: process {} {}.", subject(verdict).world_rank,
                          subject(verdict).state);
@@ -333,7 +381,7 @@ Report make_report(const Verdict& verdict, const Evidence& evidence, const Obser
                                  process.world_size, process.host, process.pid, title(verdict.kind));
   if (!stacks[index].empty()) {
     text += fmt::format("Traceback (most recent call last):\n{}{}", traceback_lines(stacks[index]),
-                        last_line(about));
+                        last_line(verdict, about));
   }
   text += error_line(verdict) + "\n\n";
   if (verdict.function != Function::None) text += operation_line(verdict);
@@ -345,17 +393,25 @@ Report make_report(const Verdict& verdict, const Evidence& evidence, const Obser
   for (const std::string& detail : verdict.details) text += "  " + detail + "\n";
   text += other_tracebacks(verdict, stacks);
 
+  std::string operation(traits(verdict.function).name);
+  if (verdict.memory) operation = std::string(name_of(verdict.memory->function));
   json object = {{"version", 1},
                  {"verdict", title(verdict.kind)},
                  {"exit_status", exit_status(verdict.kind)},
                  {"error", error_line(verdict)},
-                 {"operation", traits(verdict.function).name},
+                 {"operation", operation},
                  {"communicator", fmt::format("{:016x}", verdict.communicator)},
                  {"sequence", verdict.sequence},
                  {"communicator_size", verdict.size},
                  {"details", verdict.details},
                  {"processes", json::array()}};
   for (const Field field : verdict.fields) object["differs_in"].push_back(name_of(field));
+  if (verdict.memory) {
+    const MemoryEpisode& memory = *verdict.memory;
+    object["memory"] = {{"device", memory.device},     {"asked", memory.bytes}, {"free", memory.free},
+                        {"total", memory.total},       {"own", memory.own},     {"attempts", memory.attempts},
+                        {"impossible", memory.impossible != 0}};
+  }
   for (std::size_t i = 0; i < verdict.parties.size(); ++i) {
     object["processes"].push_back(
         party_json(verdict.parties[i], evidence.processes[verdict.parties[i].process], stacks[i]));

@@ -26,6 +26,8 @@ bool maybe_ours(const char* name) {
       return name[1] == 'P';
     case 'P':
       return name[1] == 'M';
+    case 'c':
+      return name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
     case 'n':
       return name[1] == 'c' && name[2] == 'c';
     default:

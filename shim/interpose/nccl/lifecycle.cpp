@@ -23,7 +23,8 @@ void join(int rank, int size, std::uint64_t key) {
   Process& process = Process::self();
   RecorderHeader& header = process.recorder()->header();
   if (size > 1) process.meet(key);
-  if (header.world_rank >= 0) return;
+  // CUDA alone knows no ranks; MPI knows better.
+  if (header.world_rank >= 0 && (header.libraries & (kUsesMpi | kUsesNccl)) != 0) return;
   const int world_rank = from_environment({"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"});
   const int world_size = from_environment({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"});
   const bool known = world_rank >= 0 && world_size > world_rank;
@@ -36,8 +37,8 @@ const Session* start(int rank, int size, std::uint64_t key) {
   Process& process = Process::self();
   if (!process.start(kUsesNccl)) return nullptr;
   RecorderHeader& header = process.recorder()->header();
-  header.libraries |= kUsesNccl;
   join(rank, size, key);
+  header.libraries |= kUsesNccl;
   static Session now;
   static const bool made = [&] {
     now = {process.recorder(), &process.sites(), process.settings().check == Check::Sync};
