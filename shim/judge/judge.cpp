@@ -91,7 +91,8 @@ std::string describe_departure(const ProcessEvidence& process) {
 }
 
 std::string describe_absence(const ProcessEvidence& process) {
-  if (process.phase == Phase::Initializing) return "is inside MPI_Init";
+  if (process.phase == Phase::Initializing && (process.libraries & kUsesMpi) == 0 && process.libraries == 0)
+    return "is inside MPI_Init";
   if (!process.driver_waits.empty()) {
     switch (process.driver_waits.front()) {
       case DriverWait::Stream:
@@ -105,7 +106,8 @@ std::string describe_absence(const ProcessEvidence& process) {
   }
   const bool mpi = (process.libraries & kUsesMpi) != 0;
   const bool nccl = (process.libraries & kUsesNccl) != 0;
-  return mpi && nccl ? "is outside MPI and NCCL" : nccl ? "is outside NCCL" : "is outside MPI";
+  const bool cuda_only = process.libraries == kUsesCuda;
+  return mpi && nccl ? "is outside MPI and NCCL" : nccl ? "is outside NCCL" : cuda_only ? "uses CUDA" : "is outside MPI";
 }
 
 std::map<std::uint64_t, Members> members_of(const Evidence& evidence) {

@@ -23,16 +23,19 @@ constexpr std::int64_t kFollowInterval = 200'000'000;
 constexpr std::int64_t kSweepAge = 3600;
 
 std::atomic<bool> stopping{false};
+std::atomic<bool> busy{false};  ///< in a turn, which may have a verdict to report
 
 class Agent {
  public:
   void run() {
     while (!stopping.load()) {
       const std::uint32_t command = process_.board().command.load();
+      busy.store(true);
       obey();
       if (leadership_.held() || leadership_.acquire(process_.run())) {
         lead();
       } else {
+        busy.store(false);
         futex_wait(process_.board().command, command, kFollowInterval);
       }
     }
@@ -63,6 +66,7 @@ class Agent {
       sweep_dead_runs(process_.settings().run_base, kSweepAge);
     }
     watch_->look();
+    busy.store(false);
     watch_->sleep();
   }
 
@@ -103,6 +107,11 @@ void start_agent() {
   }
 }
 
-void stop_agent() { stopping.store(true); }
+void stop_agent() {
+  stopping.store(true);
+  // A verdict that is on its way out comes out.
+  constexpr int kPatienceMs = 2000;
+  for (int waited = 0; busy.load() && waited < 10 * kPatienceMs; ++waited) usleep(100);
+}
 
 }  // namespace accel

@@ -1,7 +1,9 @@
 #include "lifecycle/process.h"
 
 #include <accel/accel.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -175,14 +177,29 @@ void Process::leave(int status) {
     if ((header.libraries & kUsesMpi) != 0) {
       linger();
     } else {
-      // That an allocation has failed is to be said before our agent is gone.
-      if (status != 0 && header.episodes != 0) wait_for_leader(kLinger);
+      // What has failed is to be said before our agent is gone, and before others are ended for it.
+      if (status != 0 && (header.episodes != 0 || others_live())) wait_for_leader(kLinger);
       answer_those_who_wait();
     }
   }
   stop_agent();
-  if (owns_run_ && !others_live() && access((run_->path() + "/verdict.json").c_str(), F_OK) != 0)
-    run_->remove();
+  if (!owns_run_ || others_live()) return;
+  if (header.libraries != kUsesMpi) look_back();
+  if (!has_verdict()) run_->remove();
+}
+
+bool Process::has_verdict() const { return faccessat(run_->fd(), "verdict.json", F_OK, AT_SYMLINK_NOFOLLOW) == 0; }
+
+/// Without MPI_Finalize nothing holds ranks together at the end: a mismatch that nobody hangs in may not have been seen
+/// yet. The last one out looks at all that have gone before.
+void Process::look_back() {
+  const int status = Watch(*run_, *board_, settings_).look_back();
+  if (status == 0 || settings_.on_error == OnError::Report) return;
+  // Somebody else may be about to report it, whom a launcher ends when it sees us fail.
+  const std::int64_t begun = monotonic_ns();
+  while (!has_verdict() && monotonic_ns() - begun < kLinger) usleep(200);
+  flush_stdio();
+  syscall(SYS_exit_group, status);
 }
 
 void Process::forget_in_child() {

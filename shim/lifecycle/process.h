@@ -49,6 +49,8 @@ class Process {
   static void forget_in_child();
   void linger();
   void answer_those_who_wait();
+  void look_back();
+  bool has_verdict() const;
   bool others_live() const;
 
   Settings settings_;

@@ -109,7 +109,10 @@ ThreadRecord* Recorder::claim_thread() {
 }
 
 int Recorder::add_communicator(const CommunicatorRecord& communicator) {
-  for (std::uint32_t slot = 0; slot < kMaxCommunicators; ++slot) {
+  // What happened on one that is gone is worth a look for a while: new places first, as long as they are few.
+  constexpr std::uint32_t kFew = 64;
+  const std::uint32_t begin = load(header().communicators) < kFew ? load(header().communicators) : 0;
+  for (std::uint32_t slot = begin; slot < kMaxCommunicators; ++slot) {
     CommunicatorRecord& target = file_->communicators[slot];
     std::uint32_t stamp = __atomic_load_n(&target.stamp, __ATOMIC_ACQUIRE);
     const bool free = load(target.key) == 0 || (load(target.flags) & kCommunicatorFreed) != 0;

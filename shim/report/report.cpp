@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "judge/judge.h"
 #include "report/rank_set.h"
 #include "report/symbols.h"
 
@@ -430,7 +431,7 @@ std::string make_obituary(const Evidence& evidence) {
   });
   std::string text = "[accel] the job is gone without a verdict; what its ranks did last:\n";
   for (const ProcessEvidence* process : processes) {
-    std::string last = "outside MPI";
+    std::string last = describe_absence(*process);
     if (!process->blocked.empty()) {
       Party party;
       party.call = process->blocked.front().record;

@@ -30,7 +30,9 @@ std::string read_file(const std::string& path) {
 
 }  // namespace
 
-std::string name_of(Mpi mpi) { return mpi == Mpi::OpenMpi ? "openmpi" : "mpich"; }
+std::string name_of(Mpi mpi) {
+  return mpi == Mpi::OpenMpi ? "openmpi" : mpi == Mpi::Mpich ? "mpich" : "nccl";
+}
 std::string name_of(Way way) {
   return way == Way::Launcher ? "accelrun" : way == Way::Bare ? "bare" : "none";
 }
@@ -63,6 +65,9 @@ std::string program(Mpi mpi, const std::string& name) {
 }
 
 std::string launcher(Mpi mpi, int ranks) {
+  if (mpi == Mpi::Nccl)
+    return variable("ACCEL_TEST_SOURCE", fs::current_path().string()) + "/tests/programs/spawn.py " +
+           std::to_string(ranks);
   return (mpi == Mpi::OpenMpi ? "mpirun.openmpi -n " : "mpiexec.mpich -n ") + std::to_string(ranks);
 }
 
@@ -95,6 +100,10 @@ Outcome run(const Scratch& scratch, const Job& job) {
     command = launcher(job.mpi, job.ranks);
     if (job.way == Way::Bare) variables["LD_PRELOAD"] = library();
     for (const auto& [name, value] : variables) {
+      if (job.mpi == Mpi::Nccl) {
+        command = name + "=" + value + " " + command;
+        continue;
+      }
       command += job.mpi == Mpi::OpenMpi ? " -x " + name + "=" + value : " -genv " + name + " " + value;
     }
     command += " " + what;

@@ -8,7 +8,8 @@
 
 namespace accel::testing {
 
-enum class Mpi { OpenMpi, Mpich };
+/// Nccl: no MPI; the ranks are started as torchrun does, on the stand-ins for GPUs.
+enum class Mpi { OpenMpi, Mpich, Nccl };
 /// How the library comes in front of the program.
 enum class Way { Launcher, Bare, None };
 

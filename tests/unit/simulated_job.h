@@ -37,17 +37,32 @@ class SimulatedRank : public History {
     const auto found = calls.find({communicator, sequence});
     return found != calls.end() ? std::optional(found->second) : std::nullopt;
   }
+  std::optional<CallRecord> pair_call(Function function, std::uint16_t communicator, std::int32_t peer,
+                                      std::uint64_t number) const override {
+    for (const CallRecord& one : on_streams) {
+      if (one.function == function && one.communicator == communicator && one.root == peer && one.sequence == number)
+        return one;
+    }
+    return std::nullopt;
+  }
+  std::vector<CallRecord> recent_on_streams(std::size_t) const override { return on_streams; }
+  std::int64_t started_ns(const CallRecord& record) const override {
+    return static_cast<std::int64_t>(record.started);
+  }
   std::optional<VectorEvidence> vectors(const CallRecord& record) const override {
     const auto found = blocks.find({record.communicator, record.sequence});
     return found != blocks.end() ? std::optional(found->second) : std::nullopt;
   }
   DatatypeEvidence datatype(DatatypeId id) const override {
+    if (const NcclDatatype* nccl = nccl_datatype(id))
+      return {TypeSignature::of(nccl->type), std::string(name_of(nccl->type)), true};
     if (id == 0 || id >= std::size(kDatatypes)) return {};
     return {kDatatypes[id].signature, std::string(name_of(kDatatypes[id].signature.only)), true};
   }
   std::vector<std::uint64_t> site(const CallRecord&) const override { return {}; }
 
   std::map<std::pair<std::uint16_t, std::uint64_t>, CallRecord> calls;
+  std::vector<CallRecord> on_streams;  ///< in order
   std::map<std::pair<std::uint16_t, std::uint64_t>, VectorEvidence> blocks;
 };
 

@@ -33,6 +33,13 @@ void pass_on(std::size_t sent, std::size_t expected, bool grouped) {
 
 __attribute__((noinline)) void train_step(const std::string& fault) {
   const bool odd = me.rank == 1;
+  const bool leaves = is("exit0", fault) || is("raises", fault) || is("killed", fault) || is("throws", fault) ||
+                      is("oom", fault) || is("destroyed", fault);
+  if (leaves && !odd) {
+    reduce_gradients(kCount);
+    return arrive(me);
+  }
+  if (leaves) await_others(me);
   if (is("count", fault)) return reduce_gradients(odd ? kCount / 2 : kCount);
   if (is("zero", fault)) return reduce_gradients(odd ? 0 : kCount);
   if (is("datatype", fault)) return reduce_gradients(kCount, odd ? ncclInt32 : ncclFloat32);
@@ -79,20 +86,14 @@ __attribute__((noinline)) void train_step(const std::string& fault) {
     pass_on(kCount / 2, kCount / 2, true);
     NCCL(ncclGroupEnd());
   } else if (is("exit0", fault)) {
-    if (odd) std::exit(0);
-    reduce_gradients(kCount);
+    std::exit(0);
   } else if (is("throws", fault)) {
-    if (odd) throw std::string("data loader: file not found");
-    reduce_gradients(kCount);
+    throw std::string("data loader: file not found");
   } else if (is("killed", fault)) {
-    if (odd) raise(SIGKILL);
-    reduce_gradients(kCount);
+    raise(SIGKILL);
   } else if (is("destroyed", fault)) {
-    if (odd) {
-      NCCL(ncclCommDestroy(comm));
-      for (;;) pause();
-    }
-    reduce_gradients(kCount);
+    NCCL(ncclCommDestroy(comm));
+    for (;;) pause();
   } else if (is("one-more", fault)) {
     for (int step = 0; step < (me.rank == 0 ? 4 : 3); ++step) reduce_gradients(kCount);
   } else if (is("data-loader", fault)) {
@@ -100,6 +101,33 @@ __attribute__((noinline)) void train_step(const std::string& fault) {
       for (;;) pause();
     }
     reduce_gradients(kCount);
+  } else if (is("oom", fault)) {
+    CUDA(cudaMalloc(reinterpret_cast<void**>(&send), std::size_t{2} << 30));
+  } else if (is("oom-caught", fault)) {
+    // It goes on with half of what it wanted, as all others.
+    float* batch = nullptr;
+    std::size_t bytes = std::size_t{2} << 30;
+    while (odd && cudaMalloc(reinterpret_cast<void**>(&batch), bytes) != cudaSuccess) bytes /= 2;
+    for (int step = 0; step < 20; ++step) reduce_gradients(kCount);
+    if (odd) CUDA(cudaFree(batch));
+  } else if (is("oom-skips", fault)) {
+    float* batch = nullptr;
+    const bool skips = odd && cudaMalloc(reinterpret_cast<void**>(&batch), std::size_t{2} << 30) != cudaSuccess;
+    if (!skips) reduce_gradients(kCount);
+    if (skips) {
+      for (;;) pause();
+    }
+  } else if (is("kernel-fault", fault)) {
+    // The stand-in cannot run the kernel; what the driver says after it is what matters here.
+    reduce_gradients(kCount);
+    CUDA(cudaStreamSynchronize(stream));
+  } else if (is("fork", fault)) {
+    // A data loader: a child that leaves by itself and may not disturb anybody.
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    reduce_gradients(kCount);
+  } else if (is("raises", fault)) {
+    std::exit(1);
   } else {
     std::fprintf(stderr, "unknown fault %s\n", fault.c_str());
     std::exit(64);
@@ -121,8 +149,10 @@ void create(const std::string& fault) {
     ncclUniqueId own_id;
     NCCL(ncclGetUniqueId(&own_id));
     NCCL(ncclCommInitRank(&own, 1, own_id, 0));
+    await_others_asleep(me);
     std::exit(3);
   }
+  if (is("leaves-before", fault)) arrive(me);
   NCCL(ncclCommInitRank(&comm, size, id, rank));
   if (is("id-twice", fault)) NCCL(ncclCommInitRank(&comm, size, id, rank));
 }

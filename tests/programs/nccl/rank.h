@@ -57,6 +57,34 @@ inline ncclUniqueId share_id(const Rank& me, const char* name = "id") {
   }
 }
 
+/// Says that this rank has come so far.
+inline void arrive(const Rank& me) {
+  std::ofstream(std::string(std::getenv("RENDEZVOUS")) + "/arrived." + std::to_string(me.rank)) << getpid() << '\n';
+}
+/// Waits until all others have.
+inline void await_others(const Rank& me) {
+  for (int rank = 0; rank < me.size; ++rank) {
+    const std::string path = std::string(std::getenv("RENDEZVOUS")) + "/arrived." + std::to_string(rank);
+    while (rank != me.rank && access(path.c_str(), F_OK) != 0) usleep(1000);
+  }
+}
+
+/// Waits until all others have arrived and then fallen asleep, in a call that waits for us.
+inline void await_others_asleep(const Rank& me) {
+  await_others(me);
+  for (int rank = 0; rank < me.size; ++rank) {
+    if (rank == me.rank) continue;
+    std::string pid;
+    std::ifstream file(std::string(std::getenv("RENDEZVOUS")) + "/arrived." + std::to_string(rank));
+    while (!(file >> pid)) file.clear(), file.seekg(0);
+    for (int asleep = 0; asleep < 20; usleep(1000)) {
+      std::string text;
+      std::getline(std::ifstream("/proc/" + pid + "/stat"), text);
+      asleep = text.find(") S ") != std::string::npos ? asleep + 1 : 0;
+    }
+  }
+}
+
 inline ncclComm_t connect(const Rank& me, const char* name = "id") {
   ncclComm_t comm;
   const ncclUniqueId id = share_id(me, name);

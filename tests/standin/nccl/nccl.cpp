@@ -99,6 +99,23 @@ bool have_device() {
   return driver.retain(&context, 0) == CUDA_SUCCESS && driver.make_current(context) == CUDA_SUCCESS;
 }
 
+/// NCCL works on its communicator's device, whichever is the caller's.
+class AtDevice {
+ public:
+  explicit AtDevice(int device) {
+    const Driver& driver = Driver::get();
+    CUcontext context = nullptr;
+    driver.current(&before_);
+    if (driver.retain(&context, device) == CUDA_SUCCESS) driver.make_current(context);
+  }
+  ~AtDevice() { Driver::get().make_current(before_); }
+  AtDevice(const AtDevice&) = delete;
+  AtDevice& operator=(const AtDevice&) = delete;
+
+ private:
+  CUcontext before_ = nullptr;
+};
+
 // Operations.
 
 enum class Kind {
@@ -323,6 +340,7 @@ ncclResult_t launch(std::vector<Operation> operations) {
     }
   }
   for (Launch* one : launches) {
+    const AtDevice there(one->operations.front().comm->device);
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     const cudaStream_t stream = one->operations.front().stream;
     Driver::get().is_capturing(stream, &status);

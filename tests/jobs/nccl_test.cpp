@@ -1,0 +1,174 @@
+// Given this faulty NCCL job, the report says this, under accelrun and with the preload alone. On stand-ins for GPUs.
+#include <algorithm>
+#include <utility>
+
+#include "tests/jobs/harness.h"
+
+namespace accel::testing {
+namespace {
+
+class Nccl : public ::testing::TestWithParam<Way> {
+ protected:
+  Outcome run_program(const std::string& program, std::map<std::string, std::string> variables = {}) {
+    return run(scratch_, {Mpi::Nccl, GetParam(), 4, program, std::move(variables), {}});
+  }
+  Outcome run_fault(const std::string& fault, std::map<std::string, std::string> variables = {}) {
+    return run_program("faults " + fault, std::move(variables));
+  }
+  void expect_clean() {
+    EXPECT_TRUE(GetParam() == Way::Bare || scratch_.left_behind().empty());
+    EXPECT_TRUE(none_left("faults"));
+  }
+
+  Scratch scratch_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Standin, Nccl, ::testing::Values(Way::Launcher, Way::Bare),
+                         [](const auto& info) { return name_of(info.param); });
+
+struct Expectation {
+  const char* fault;
+  int status;
+  std::vector<std::string> lines;
+};
+
+void expect_lines(const Outcome& outcome, const Expectation& expected) {
+  EXPECT_EQ(outcome.status, expected.status) << outcome;
+  for (const std::string& line : expected.lines) {
+    EXPECT_NE(outcome.report.find(line), std::string::npos) << "missing: " << line << "\n" << outcome;
+  }
+  const std::string title = "[accel] rank ";
+  const std::size_t first = outcome.report.find(title);
+  EXPECT_EQ(first == std::string::npos ? first : outcome.report.find(title, first + 1), std::string::npos)
+      << "more than one report: " << outcome;
+}
+
+TEST_P(Nccl, ADisagreementIsReported) {
+  const Expectation faults[] = {
+      {"count", 80, {"Differs in: count", "Process 0, 2, 3: float32[1024], sum", "Process 1: float32[512], sum         <- differs"}},
+      {"zero", 80, {"process 1 passes count 0: NCCL drops the call there"}},
+      {"datatype", 80, {"Differs in: datatype", "Process 1: int32[1024], sum          <- differs"}},
+      {"op", 80, {"Differs in: op", "Process 1: float32[1024], max        <- differs"}},
+      {"root", 80, {"Operation: ncclBroadcast (#3 on", "Process 1: float32[1024], root 1        <- differs"}},
+      {"bytes", 80, {"Operation: ncclAllGather (#3 on", "Process 1: float32[512]         <- differs"}},
+      {"kind", 80, {"Process 0, 2, 3: ncclAllReduce", "Process 1: ncclReduceScatter"}},
+      {"order", 80, {"Process 0, 2, 3: ncclAllReduce", "Process 1: ncclBroadcast"}},
+      {"group", 80, {"ncclAllReduce (#4 on", "Process 1: float32[7], sum        <- differs"}},
+      {"split", 80, {"2 ranks)", "Process 1: float32[16], sum\n", "Process 3: float32[32], sum\n"}},
+      {"receive-size", 80, {"ncclSend  float32[1024], to 1", "ncclRecv  float32[512], from 0", "message 1 from rank 0 to rank 1"}},
+      {"same-rank", 80, {"processes 1, 2 claim the same rank", "Process 1, 2: ncclCommInitRank as rank 2 of 4"}},
+      {"sizes", 80, {"the processes disagree on its number of ranks", "Process 1: 5 ranks        <- differs"}},
+  };
+  for (const Expectation& expected : faults) {
+    for (const char* mismatch : {"garbage", "hang"}) {
+      SCOPED_TRACE(std::string(expected.fault) + ", " + mismatch);
+      expect_lines(run_fault(expected.fault, {{"ACCEL_STANDIN_NCCL_MISMATCH", mismatch}}), expected);
+    }
+  }
+  expect_clean();
+}
+
+TEST_P(Nccl, ARankThatLeavesIsNamed) {
+  const Expectation faults[] = {
+      {"exit0", 82, {"process 1 has exited with status 0 while processes 0, 2, 3 wait for it in ncclAllReduce.", "reduce_gradients"}},
+      {"raises", 82, {"process 1 has exited with status 1 while processes 0, 2, 3 wait for it in ncclAllReduce."}},
+      {"killed", 82, {"process 1 was killed by signal 9 (SIGKILL) while processes 0, 2, 3 wait for it in ncclAllReduce."}},
+      {"destroyed", 82, {"process 1 has called ncclCommDestroy while ", "in ncclAllReduce."}},
+      {"one-more", 82, {"with status 0 while process 0 waits for it in ncclAllReduce.", "ncclAllReduce (#6 on"}},
+      {"no-receive", 82, {"process 1 has exited with status 0 while process 0 waits for it in ncclSend."}},
+      {"no-send", 82, {"process 1 has exited with status 0 while process 0 waits for it in ncclRecv."}},
+      {"leaves-before", 82, {"process 1 has exited with status 3 while processes 0, 2, 3 wait for it in ncclCommInitRank."}},
+      {"throws", 85, {"accel.CrashError: process 1 was killed by signal 6 (SIGABRT)."}},
+  };
+  for (const Expectation& expected : faults) {
+    SCOPED_TRACE(expected.fault);
+    const bool dies = GetParam() == Way::Bare && (expected.status == 85 || std::string(expected.fault) == "killed");
+    const Outcome outcome = run_fault(expected.fault);
+    // Without accelrun the launcher tells how the first rank ended.
+    Expectation adapted = expected;
+    if (dies) adapted.status = expected.status == 85 ? 128 + 6 : 128 + 9;
+    expect_lines(outcome, adapted);
+  }
+  expect_clean();
+}
+
+TEST_P(Nccl, ACircleIsADeadlockAtOnce) {
+  const Outcome outcome = run_fault("swapped-communicators");
+  expect_lines(outcome, {"", 81, {"wait for each other in a circle.", "at the head of its stream, which needs process "}});
+  EXPECT_LT(outcome.seconds, 10) << "not by the time-out of 600 s";
+  expect_clean();
+}
+
+TEST_P(Nccl, LateRanksAreWarnedOfThenTimedOut) {
+  const std::pair<const char*, const char*> faults[] = {
+      {"never", "processes 0, 2, 3 have waited in ncclCommInitRank for 1."},
+      {"data-loader", "processes 0, 2, 3 have waited in ncclAllReduce for 1."},
+      {"oom-skips", "process 1 had failed to allocate 2048 MiB on GPU 1 before, with 10"},
+  };
+  for (const auto& [fault, line] : faults) {
+    SCOPED_TRACE(fault);
+    const Outcome outcome = run_fault(fault, {{"ACCEL_WARN_AFTER", "0.3"}, {"ACCEL_TIMEOUT", "1"}});
+    EXPECT_EQ(outcome.status, 81) << outcome;
+    EXPECT_NE(outcome.report.find("accel.LateWarning: "), std::string::npos) << outcome;
+    EXPECT_NE(outcome.report.find(line), std::string::npos) << outcome;
+  }
+  expect_clean();
+}
+
+TEST_P(Nccl, OutOfMemoryIsTheCauseOfWhatFollows) {
+  const Outcome outcome = run_fault("oom");
+  expect_lines(outcome, {"oom", 83,
+                         {"accel.OutOfMemoryError: CUDA out of memory. Process 1 tried to allocate 2.00 GiB on GPU 1. The GPU "
+                          "has 1.00 GiB, of which ",
+                          "Process 1: has exited with status 1", "<- out of memory", "the GPU has less than that in all",
+                          "::train_step(", "in cuMemAlloc_v2\n"}});
+  expect_clean();
+}
+
+TEST_P(Nccl, WhatIsNoFaultIsNotReported) {
+  for (const char* program : {"ring", "devices", "faults same-peer-twice", "faults oom-caught", "faults fork"}) {
+    SCOPED_TRACE(program);
+    const Outcome outcome = run_program(program);
+    EXPECT_EQ(outcome.status, 0) << outcome;
+    EXPECT_EQ(outcome.report, "");
+  }
+  expect_clean();
+}
+
+TEST_P(Nccl, ResultsAreTheSameAsWithout) {
+  const auto sorted = [](const Outcome& outcome) {
+    std::vector<std::string> lines;
+    std::string line;
+    for (const char c : outcome.output) {
+      if (c == '\n') {
+        lines.push_back(std::exchange(line, {}));
+      } else {
+        line += c;
+      }
+    }
+    std::sort(lines.begin(), lines.end());
+    return lines;
+  };
+  const Outcome without = run(scratch_, {Mpi::Nccl, Way::None, 4, "ring", {}, {}});
+  EXPECT_EQ(sorted(run_program("ring")), sorted(without));
+}
+
+TEST_P(Nccl, SeveralRanksInOneProcess) {
+  const Outcome outcome = run(scratch_, {Mpi::Nccl, GetParam(), 1, "devices 7", {}, {}});
+  expect_lines(outcome, {"", 80, {"Process 0, 2: float32[256], sum", "Process 1: float32[7], sum          <- differs"}});
+}
+
+TEST_P(Nccl, SyncModeFailsTheCallItself) {
+  const Outcome outcome = run_fault("count", {{"ACCEL_CHECK", "sync"}});
+  EXPECT_EQ(outcome.status, GetParam() == Way::Launcher ? 80 : 1) << outcome;
+  EXPECT_NE(outcome.output.find("ncclAllReduce(send, receive, count, type, op, comm, stream): invalid usage"),
+            std::string::npos)
+      << outcome;
+  EXPECT_NE(outcome.output.find("accel.DistributedOperationError: Cannot apply desired operation due to shape"),
+            std::string::npos)
+      << "what ncclGetLastError says: " << outcome;
+  EXPECT_EQ(outcome.output.find(" ok"), std::string::npos) << outcome;
+}
+
+}  // namespace
+}  // namespace accel::testing

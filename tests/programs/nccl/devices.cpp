@@ -1,0 +1,67 @@
+// devices [COUNT]: one process, several devices: ncclCommInitAll, then ncclCommInitRank in a group, then in threads.
+// With COUNT device 1 calls with another one.
+#include <thread>
+
+#include "tests/programs/nccl/rank.h"
+
+namespace {
+
+constexpr int kDevices = 3;
+constexpr std::size_t kCount = 256;
+cudaStream_t streams[kDevices];
+float* buffers[kDevices];
+
+void reduce(ncclComm_t* comms, std::size_t odd) {
+  NCCL(ncclGroupStart());
+  for (int device = 0; device < kDevices; ++device) {
+    NCCL(ncclAllReduce(buffers[device], buffers[device], device == 1 ? odd : kCount, ncclFloat32, ncclSum,
+                       comms[device], streams[device]));
+  }
+  NCCL(ncclGroupEnd());
+  for (int device = 0; device < kDevices; ++device) {
+    CUDA(cudaSetDevice(device));
+    CUDA(cudaStreamSynchronize(streams[device]));
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::size_t odd = argc > 1 ? static_cast<std::size_t>(std::atoi(argv[1])) : kCount;
+  for (int device = 0; device < kDevices; ++device) {
+    CUDA(cudaSetDevice(device));
+    CUDA(cudaStreamCreate(&streams[device]));
+    buffers[device] = device_floats(kCount);
+  }
+  ncclComm_t comms[kDevices];
+  NCCL(ncclCommInitAll(comms, kDevices, nullptr));
+  reduce(comms, odd);
+  for (ncclComm_t comm : comms) NCCL(ncclCommDestroy(comm));
+
+  ncclUniqueId id;
+  NCCL(ncclGetUniqueId(&id));
+  NCCL(ncclGroupStart());
+  for (int device = 0; device < kDevices; ++device) {
+    CUDA(cudaSetDevice(device));
+    NCCL(ncclCommInitRank(&comms[device], kDevices, id, device));
+  }
+  NCCL(ncclGroupEnd());
+  reduce(comms, kCount);
+
+  NCCL(ncclGetUniqueId(&id));
+  std::vector<std::thread> threads;
+  for (int device = 0; device < kDevices; ++device) {
+    threads.emplace_back([&, device] {
+      CUDA(cudaSetDevice(device));
+      ncclComm_t comm;
+      NCCL(ncclCommInitRank(&comm, kDevices, id, device));
+      for (int step = 0; step < 10; ++step)
+        NCCL(ncclAllReduce(buffers[device], buffers[device], kCount, ncclFloat32, ncclSum, comm, streams[device]));
+      CUDA(cudaStreamSynchronize(streams[device]));
+      NCCL(ncclCommDestroy(comm));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::puts("ok");
+  return 0;
+}
