@@ -69,6 +69,31 @@ nccl_flags = -std=c++17 -g -O1 -Wall -Wextra -Werror -I. -Iinclude -isystem $(CU
 $(BUILD)/programs/nccl/%: tests/programs/nccl/%.cpp tests/programs/nccl/rank.h | $(STANDINS)
 	@mkdir -p $(@D)
 	$(call run,NCCL,$(CXX) $(nccl_flags) -o $@ $< -lnccl $(STANDIN)/libcudart_static.a -ldl -pthread)
+# One program, on every route to the driver: the runtime in it or shared, per-thread default streams, NVIDIA's own runtime
+# where the toolkit is there (up to where it wants a real driver).
+CUDA_PROGRAMS := $(addprefix $(BUILD)/programs/cuda/,memory_static memory_per_thread memory_shared driver probe \
+                   $(if $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a),real_static real_shared))
+$(BUILD)/programs/cuda/memory_static: tests/programs/cuda/memory.cpp | $(STANDINS)
+	@mkdir -p $(@D)
+	$(call run,CUDA,$(CXX) $(nccl_flags) -o $@ $< $(STANDIN)/libcudart_static.a -ldl)
+$(BUILD)/programs/cuda/memory_per_thread: tests/programs/cuda/memory.cpp | $(STANDINS)
+	@mkdir -p $(@D)
+	$(call run,CUDA,$(CXX) $(nccl_flags) -DCUDA_API_PER_THREAD_DEFAULT_STREAM -o $@ $< $(STANDIN)/libcudart_static.a -ldl)
+$(BUILD)/programs/cuda/memory_shared: tests/programs/cuda/memory.cpp | $(STANDINS)
+	@mkdir -p $(@D)
+	$(call run,CUDA,$(CXX) $(nccl_flags) -o $@ $< -lcudart)
+$(BUILD)/programs/cuda/driver: tests/programs/cuda/driver.cpp | $(STANDINS)
+	@mkdir -p $(@D)
+	$(call run,CUDA,$(CXX) $(nccl_flags) -o $@ $< -lcuda -ldl)
+$(BUILD)/programs/cuda/probe: tests/programs/cuda/probe.c
+	@mkdir -p $(@D)
+	$(call run,CUDA,gcc -g -O1 -Wall -Wextra -Werror -o $@ $< -ldl)
+$(BUILD)/programs/cuda/real_static: tests/programs/cuda/memory.cpp | $(STANDINS)
+	@mkdir -p $(@D)
+	$(call run,CUDA,$(CXX) $(nccl_flags) -o $@ $< $(CUDA_HOME)/lib64/libcudart_static.a -ldl -lrt -pthread)
+$(BUILD)/programs/cuda/real_shared: tests/programs/cuda/memory.cpp | $(STANDINS)
+	@mkdir -p $(@D)
+	$(call run,CUDA,$(CXX) -std=c++17 -g -O1 -isystem $(CUDA_INCLUDE) -Wl$(,)-rpath$(,)$(CUDA_HOME)/lib64 -o $@ $< -L$(CUDA_HOME)/lib64 -lcudart)
 $(BUILD)/examples/nccl/%: examples/%.cu | $(STANDINS)
 	@mkdir -p $(@D)
 	$(call run,NCCL,$(CXX) -x c++ $(nccl_flags) -O2 -o $@ $< -x none -lnccl $(STANDIN)/libcudart_static.a -ldl -pthread)
@@ -81,7 +106,7 @@ $(BUILD)/suites/jobs: $(JOBS)
 	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -lgtest -lgtest_main -pthread)
 
 # The victims of sanitized builds stay plain programs; only our own code is instrumented.
-tests: all $(DRIFT) $(PROGRAMS) $(PLUGIN) $(EXAMPLES) $(NCCL_PROGRAMS) $(NCCL_EXAMPLES) $(BUILD)/suites/unit $(BUILD)/suites/jobs
+tests: all $(DRIFT) $(PROGRAMS) $(PLUGIN) $(EXAMPLES) $(NCCL_PROGRAMS) $(CUDA_PROGRAMS) $(NCCL_EXAMPLES) $(BUILD)/suites/unit $(BUILD)/suites/jobs
 
 check: ## Install what is missing, build, run all tests
 	@tests/deps.sh

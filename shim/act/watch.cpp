@@ -53,7 +53,14 @@ int Watch::turn(bool last) {
   for (const std::string& complaint : observer_.take_complaints()) log().say(LogLevel::Warning, complaint);
   if (settings_.check != Check::Off) {
     std::set<std::uint64_t> unsettled;
-    for (const Verdict& verdict : judge(evidence_, policy_)) {
+    std::vector<Verdict> verdicts = judge(evidence_, policy_);
+    if (std::any_of(verdicts.begin(), verdicts.end(), [](const Verdict& verdict) { return verdict.is_fault(); })) {
+      // A process that has come up since the last look at the directory belongs into the report too.
+      observer_.rescan();
+      evidence_ = observer_.observe();
+      verdicts = judge(evidence_, policy_);
+    }
+    for (const Verdict& verdict : verdicts) {
       const std::uint64_t world = evidence_.processes[verdict.parties.front().process].world_key;
       // The causes come first: what follows them waits until they are clear.
       if (unsettled.contains(world)) continue;

@@ -1,6 +1,7 @@
 #include "lifecycle/process.h"
 
 #include <accel/accel.h>
+#include <fmt/format.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/syscall.h>
@@ -165,11 +166,27 @@ void Process::answer_those_who_wait() {
   }
 }
 
+/// What the process has had of the GPUs' memory.
+void Process::sum_up_memory() const {
+  const RecorderFile& file = recorder()->file();
+  for (std::size_t device = 0; device < kMaxDevices; ++device) {
+    const DeviceMemory& memory = file.memory[device];
+    if (memory.allocations == 0 && memory.failures == 0) continue;
+    const auto held = [&](MemoryKind kind) { return memory.current[static_cast<std::size_t>(kind)]; };
+    log().say(LogLevel::Info,
+              fmt::format("GPU {}: {} allocations, {} frees, {} failures; at most {} bytes of device memory, {} at the end; "
+                          "besides, {} bytes managed and {} pinned",
+                          device, memory.allocations, memory.frees, memory.failures, memory.peak, memory.total,
+                          held(MemoryKind::Managed), held(MemoryKind::Pinned)));
+  }
+}
+
 void Process::leave(int status) {
   Recorder* recorder = this->recorder();
   // In a vfork child the memory is the parent's but the pid is not.
   if (recorder == nullptr || recorder->header().pid != getpid() || left_.exchange(true)) return;
   RecorderHeader& header = recorder->header();
+  sum_up_memory();
   const bool improper = header.phase == Phase::Running || header.phase == Phase::InFinalize;
   if (improper) {
     header.exit_status = status;

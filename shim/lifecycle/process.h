@@ -50,6 +50,7 @@ class Process {
   void linger();
   void answer_those_who_wait();
   void look_back();
+  void sum_up_memory() const;
   bool has_verdict() const;
   bool others_live() const;
 

@@ -155,7 +155,7 @@ TEST_P(Nccl, ResultsAreTheSameAsWithout) {
 
 TEST_P(Nccl, SeveralRanksInOneProcess) {
   const Outcome outcome = run(scratch_, {Mpi::Nccl, GetParam(), 1, "devices 7", {}, {}});
-  expect_lines(outcome, {"", 80, {"Process 0, 2: float32[256], sum", "Process 1: float32[7], sum          <- differs"}});
+  expect_lines(outcome, {"", 80, {"Process 0, 2: float32[256], sum", "Process 1: float32[7], sum       <- differs"}});
 }
 
 TEST_P(Nccl, SyncModeFailsTheCallItself) {

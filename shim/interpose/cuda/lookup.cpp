@@ -2,11 +2,14 @@
 // function itself again and then uses what it was given, so that must be ours too.
 #include <dlfcn.h>
 
+#include <fmt/format.h>
+
 #include <cstring>
 
 #include "interpose/cuda/ledger.h"
 #include "interpose/cuda/real.h"
 #include "interpose/export.h"
+#include "report/log.h"
 
 extern "C" {
 // Only their addresses matter here.
@@ -44,22 +47,37 @@ Row rows[] = {
 #undef ROW
 };
 
+std::atomic<int> looked_up{0};
+std::atomic<int> handed_out{0};
+
+/// Says on which way the program reaches the driver: one that reaches it on none that we see is the worst case.
+__attribute__((destructor)) void say_how_it_is_reached() {
+  if (looked_up.load() == 0) return;
+  Process& process = Process::self();
+  if (process.recorder() == nullptr) {
+    std::vector<std::string> complaints;
+    log().configure(Settings::from_environment(complaints), "", -1);
+  }
+  log().say(LogLevel::Info, fmt::format("CUDA driver: reached by cuGetProcAddress; {} look-ups, {} of them observed",
+                                        looked_up.load(), handed_out.load()));
+}
+
 /// The driver exports that very address under some name.
 bool is_exported(void* function) {
   Dl_info info;
   return dladdr(function, &info) != 0 && info.dli_saddr == function && info.dli_sname != nullptr;
 }
 
-/// The wrapper for what the driver has given, or the same.
-void* replace(const char* name, void* given, int version, std::uint64_t flags) {
-  if (given == nullptr) return given;
+/// The wrapper for what the driver has given; nullptr if there is none.
+void* find_wrapper_for(const char* name, void* given, int version, std::uint64_t flags) {
+  if (given == nullptr) return nullptr;
   for (Row& row : rows) {
     // A driver whose own references were bound to us gives our wrappers already.
     if (row.wrapper == given) return given;
     if (row.real.address() == given) return row.wrapper;
   }
   // Another revision than those we know, or another address than the exported one.
-  if (is_exported(given) || version > kNewestKnown) return given;
+  if (is_exported(given) || version > kNewestKnown) return nullptr;
   Row* best = nullptr;
   bool has_per_thread = false;
   for (const Row& row : rows) has_per_thread = has_per_thread || (row.per_thread && std::strcmp(row.name, name) == 0);
@@ -68,9 +86,17 @@ void* replace(const char* name, void* given, int version, std::uint64_t flags) {
     const bool fits = std::strcmp(row.name, name) == 0 && row.per_thread == per_thread && row.version <= version;
     if (fits && (best == nullptr || row.version > best->version)) best = &row;
   }
-  if (best == nullptr) return given;
+  if (best == nullptr) return nullptr;
   best->real.offer(given);
   return best->wrapper;
+}
+
+void* replace(const char* name, void* given, int version, std::uint64_t flags) {
+  looked_up.fetch_add(1, std::memory_order_relaxed);
+  void* ours = find_wrapper_for(name, given, version, flags);
+  if (ours == nullptr) return given;
+  handed_out.fetch_add(1, std::memory_order_relaxed);
+  return ours;
 }
 
 }  // namespace
