@@ -54,6 +54,13 @@ std::vector<Field> differing_fields(const Party& one, const Party& other) {
   if (a.op != b.op) fields.push_back(Field::ReduceOp);
   if (a.root != b.root) fields.push_back(Field::Root);
   if (!what.data) return fields;
+  if (what.bytes_only) {
+    const NcclDatatype* ours = nccl_datatype(a.datatype);
+    const NcclDatatype* theirs = nccl_datatype(b.datatype);
+    const bool same = ours != nullptr && theirs != nullptr && a.count * ours->bytes == b.count * theirs->bytes;
+    if (!same) fields.push_back(Field::Count);
+    return fields;
+  }
   if (what.vector) {
     if (fields.empty()) fields.push_back(Field::Peers);
     return fields;
