@@ -43,8 +43,7 @@ $(BUILD)/%.o: %.cpp
 include tests/tests.mk
 
 deps: ## Install what building and testing needs (apt or dnf), and CUDA and NCCL headers if there are none
-	@tests/deps.sh
-	@CUDA_HOME='$(CUDA_HOME)' NCCL_HOME='$(NCCL_HOME)' tests/deps.sh headers
+	@$(deps_all)
 
 clean: ## Remove the build directory
 	rm -rf $(BUILD)

@@ -108,8 +108,9 @@ $(BUILD)/suites/jobs: $(JOBS)
 # The victims of sanitized builds stay plain programs; only our own code is instrumented.
 tests: all $(DRIFT) $(PROGRAMS) $(PLUGIN) $(EXAMPLES) $(NCCL_PROGRAMS) $(CUDA_PROGRAMS) $(NCCL_EXAMPLES) $(BUILD)/suites/unit $(BUILD)/suites/jobs
 
+deps_all = tests/deps.sh && CUDA_HOME='$(CUDA_HOME)' NCCL_HOME='$(NCCL_HOME)' tests/deps.sh headers
 check: ## Install what is missing, build, run all tests
-	@tests/deps.sh
+	@$(deps_all)
 	@$(MAKE) --no-print-directory -j$$(nproc) tests
 	@tests/run.sh $(BUILD) unit jobs
 check-unit: ## Only the unit tests
@@ -127,6 +128,11 @@ demo: ## Install what is missing, build, show a mismatch of a real MPI job
 	@tests/deps.sh
 	@$(MAKE) --no-print-directory -j$$(nproc) all $(BUILD)/examples/openmpi/gradient_step
 	@tests/demo.sh $(BUILD)
+
+demo-nccl: ## The same of a data-parallel NCCL trainer, on stand-ins for GPUs: mismatch, early exit, out of memory
+	@$(deps_all)
+	@$(MAKE) --no-print-directory -j$$(nproc) all $(BUILD)/examples/nccl/data_parallel
+	@tests/demo_nccl.sh $(BUILD)
 
 bench: ## Cost of a call and latency with and without the library, as ratios
 	@tests/deps.sh
@@ -153,4 +159,4 @@ lint: ## clang-format and clang-tidy
 	  'clang-tidy --quiet "$$@" -- -std=c++20 -DFMT_HEADER_ONLY -Iinclude -Ishim -I. 2>/dev/null' lint
 
 -include $(UNIT:.o=.d) $(JOBS:.o=.d) $(BUILD)/tests/bench/record.d $(BUILD)/tests/fuzz/reader.d
-.PHONY: tests check-unit check-random
+.PHONY: demo-nccl tests check-unit check-random

@@ -54,7 +54,8 @@ int Watch::turn(bool last) {
   if (settings_.check != Check::Off) {
     std::set<std::uint64_t> unsettled;
     std::vector<Verdict> verdicts = judge(evidence_, policy_);
-    if (std::any_of(verdicts.begin(), verdicts.end(), [](const Verdict& verdict) { return verdict.is_fault(); })) {
+    if (std::any_of(verdicts.begin(), verdicts.end(),
+                    [](const Verdict& verdict) { return verdict.is_fault(); })) {
       // A process that has come up since the last look at the directory belongs into the report too.
       observer_.rescan();
       evidence_ = observer_.observe();

@@ -17,8 +17,8 @@ struct CheckedCommunicator {
 /// Fails the call in the library's own way; returns what the call shall return. `text`: the whole report.
 using Raise = std::function<int(const Verdict& verdict, const std::string& text)>;
 
-/// Waits until all members have made call `sequence`; what `raise` returns if they do not agree, else 0. Where the
-/// members are not all on this node it says so once and returns 0.
+/// Waits until all members have made call `sequence`; what `raise` returns if they do not agree, else 0.
+/// Where the members are not all on this node it says so once and returns 0.
 int verify_before(const CheckedCommunicator& communicator, std::uint64_t sequence, const Raise& raise);
 
 }  // namespace accel

@@ -85,7 +85,8 @@ std::string describe_departure(const ProcessEvidence& process) {
   }
   if (process.phase == Phase::Exiting) {
     const bool owes = (process.libraries & kUsesMpi) != 0;
-    return fmt::format("has exited with status {}{}", process.exit_status, owes ? " without MPI_Finalize" : "");
+    return fmt::format("has exited with status {}{}", process.exit_status,
+                       owes ? " without MPI_Finalize" : "");
   }
   return process.alive ? "is running" : "is gone";
 }
@@ -107,7 +108,10 @@ std::string describe_absence(const ProcessEvidence& process) {
   const bool mpi = (process.libraries & kUsesMpi) != 0;
   const bool nccl = (process.libraries & kUsesNccl) != 0;
   const bool cuda_only = process.libraries == kUsesCuda;
-  return mpi && nccl ? "is outside MPI and NCCL" : nccl ? "is outside NCCL" : cuda_only ? "uses CUDA" : "is outside MPI";
+  return mpi && nccl ? "is outside MPI and NCCL"
+         : nccl      ? "is outside NCCL"
+         : cuda_only ? "uses CUDA"
+                     : "is outside MPI";
 }
 
 std::map<std::uint64_t, Members> members_of(const Evidence& evidence) {
@@ -129,8 +133,8 @@ std::map<std::uint64_t, Members> members_of(const Evidence& evidence) {
     std::stable_sort(members.seen.begin(), members.seen.end(), [](const Member& a, const Member& b) {
       return a.communicator.record.rank < b.communicator.record.rank;
     });
-    // A rank that is there twice makes the communicator unfit for comparison: two NCCL processes claim the same, or
-    // bytes are damaged.
+    // A rank that is there twice makes the communicator unfit for comparison: two NCCL processes claim the
+    // same, or bytes are damaged.
     for (std::size_t i = 1; i < members.seen.size() && !members.inter; ++i) {
       if (members.seen[i].communicator.record.rank == members.seen[i - 1].communicator.record.rank) {
         members.twice = true;
@@ -275,7 +279,8 @@ std::optional<Verdict> find_out_of_memory(const Evidence& evidence, const Waits&
     attempt.site = verdict.memory->site;
     party.site = first->history->site(attempt);
   }
-  if (verdict.memory->attempts > 1) verdict.details.push_back(fmt::format("it tried {} times", verdict.memory->attempts));
+  if (verdict.memory->attempts > 1)
+    verdict.details.push_back(fmt::format("it tried {} times", verdict.memory->attempts));
   if (verdict.memory->impossible != 0) verdict.details.emplace_back("the GPU has less than that in all");
   if (verdict.memory->inside == static_cast<std::uint8_t>(Library::Nccl))
     verdict.details.emplace_back("it was NCCL that asked for the memory");
@@ -288,13 +293,14 @@ void mention_failed_allocations(const Evidence& evidence, Verdict& verdict) {
     const ProcessEvidence& process = evidence.processes[party.process];
     if (!process.episodes.empty()) {
       const MemoryEpisode& last = process.episodes.back();
-      verdict.details.push_back(fmt::format("process {} had failed to allocate {} MiB on GPU {} before, with {} of {} MiB free",
-                                            process.world_rank, last.bytes >> 20, last.device, last.free >> 20,
-                                            last.total >> 20));
+      verdict.details.push_back(
+          fmt::format("process {} had failed to allocate {} MiB on GPU {} before, with {} of {} MiB free",
+                      process.world_rank, last.bytes >> 20, last.device, last.free >> 20, last.total >> 20));
     }
     if (process.broken.error != 0) {
-      verdict.details.push_back(fmt::format("process {} got CUDA error {} from {}: its context is of no more use",
-                                            process.world_rank, process.broken.error, name_of(process.broken.function)));
+      verdict.details.push_back(
+          fmt::format("process {} got CUDA error {} from {}: its context is of no more use",
+                      process.world_rank, process.broken.error, name_of(process.broken.function)));
     }
   }
 }

@@ -57,7 +57,8 @@ std::vector<Field> differing_fields(const Party& one, const Party& other) {
   if (what.bytes_only) {
     const NcclDatatype* ours = nccl_datatype(a.datatype);
     const NcclDatatype* theirs = nccl_datatype(b.datatype);
-    const bool same = ours != nullptr && theirs != nullptr && a.count * ours->bytes == b.count * theirs->bytes;
+    const bool same =
+        ours != nullptr && theirs != nullptr && a.count * ours->bytes == b.count * theirs->bytes;
     if (!same) fields.push_back(Field::Count);
     return fields;
   }
@@ -70,7 +71,8 @@ std::vector<Field> differing_fields(const Party& one, const Party& other) {
       block_hash(one.datatype.signature, a.count) == block_hash(other.datatype.signature, b.count)) {
     return fields;
   }
-  const bool same_type = a.datatype == b.datatype || (both_known && one.datatype.signature == other.datatype.signature);
+  const bool same_type =
+      a.datatype == b.datatype || (both_known && one.datatype.signature == other.datatype.signature);
   if (!same_type) fields.push_back(Field::Datatype);
   if (a.count != b.count) fields.push_back(Field::Count);
   return fields;
@@ -126,7 +128,8 @@ void explain_dropped_calls(Verdict& verdict) {
   for (const Party& party : verdict.parties) {
     if (!drops(party)) continue;
     verdict.details.push_back(fmt::format(
-        "process {} passes count 0: NCCL drops the call there, and the others wait for it for ever", party.world_rank));
+        "process {} passes count 0: NCCL drops the call there, and the others wait for it for ever",
+        party.world_rank));
   }
 }
 
@@ -144,10 +147,10 @@ Verdict describe(const Evidence& evidence, const Members& members, std::uint64_t
     Party party =
         make_party(evidence, member.process, arrived ? call_at(evidence, member, sequence) : std::nullopt);
     if (!party.call) {
-      party.state = arrived              ? "has gone on; the record of this call was overwritten"
+      party.state = arrived                 ? "has gone on; the record of this call was overwritten"
                     : process.has_left()    ? describe_departure(process)
                     : has_destroyed(member) ? "has called ncclCommDestroy"
-                                         : "has not made this call yet";
+                                            : "has not made this call yet";
     }
     // Several ranks in one process are told apart by their rank of the communicator.
     if (std::count_if(members.seen.begin(), members.seen.end(),

@@ -1,5 +1,6 @@
-// Point-to-point calls of NCCL have no tags: the n-th send from one rank to another is for the n-th receive, and both
-// must mean the same number of bytes. And each rank of a communicator must be claimed by one process.
+// Point-to-point calls of NCCL have no tags: the n-th send from one rank to another is for the n-th receive,
+// and both must mean the same number of bytes. And each rank of a communicator must be claimed by one
+// process.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,7 +40,8 @@ std::optional<Verdict> find_pair_mismatch(const Evidence& evidence, const Member
       const std::uint64_t both = other != nullptr ? std::min(pair.count, other->count) : 0;
       // Cheap and nearly always the end of it; what differs here may have been read while it was written.
       const std::uint64_t apart = both != 0 ? std::max(pair.count, other->count) - both : 0;
-      if (both == 0 || (apart < std::size(pair.chains) && pair.chains[both % 8] == other->chains[both % 8])) continue;
+      if (both == 0 || (apart < std::size(pair.chains) && pair.chains[both % 8] == other->chains[both % 8]))
+        continue;
       const auto sent_at = [&](std::uint64_t n) {
         return from.history->pair_call(Function::NcclSend, sender.communicator.slot, pair.peer, n);
       };
@@ -67,8 +69,8 @@ std::optional<Verdict> find_pair_mismatch(const Evidence& evidence, const Member
       verdict.parties.push_back(make_party(evidence, receiver->process, received));
       verdict.fields.push_back(Field::Count);
       if (sent->datatype != received->datatype) verdict.fields.push_back(Field::Datatype);
-      verdict.details.push_back(
-          fmt::format("message {} from rank {} to rank {} of the communicator", first, sender_rank, pair.peer));
+      verdict.details.push_back(fmt::format("message {} from rank {} to rank {} of the communicator", first,
+                                            sender_rank, pair.peer));
       verdict.settled = !verdict.parties[0].inside && !verdict.parties[1].inside;
       return verdict;
     }

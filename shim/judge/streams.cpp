@@ -99,7 +99,8 @@ class Play {
     }
   }
 
-  /// The launch of another rank without which this call cannot end, and which cannot start; nullopt: there is none.
+  /// The launch of another rank without which this call cannot end, and which cannot start; nullopt: there is
+  /// none.
   std::optional<std::size_t> waits_for(const Operation& one) const {
     if (one.members->aborted || one.members->opaque || one.members->twice) return std::nullopt;
     for (const Member& member : one.members->seen) {
@@ -126,7 +127,8 @@ class Play {
   }
 
   std::size_t head_of(std::size_t launch) const {
-    while (launches_[launch].before && !launches_[*launches_[launch].before].ends) launch = *launches_[launch].before;
+    while (launches_[launch].before && !launches_[*launches_[launch].before].ends)
+      launch = *launches_[launch].before;
     return launch;
   }
 
@@ -134,7 +136,8 @@ class Play {
     if (evidence_.now_ns - latest_ns_ < kQuiet) return std::nullopt;
     for (std::size_t first = 0; first < launches_.size(); ++first) {
       if (launches_[first].ends || !starts(launches_[first])) continue;
-      // From one that stands at the head of its stream to the head of the stream that it waits for, and so on.
+      // From one that stands at the head of its stream to the head of the stream that it waits for, and so
+      // on.
       std::vector<std::size_t> path;
       std::vector<const Operation*> calls;
       for (std::size_t at = first;;) {

@@ -8,9 +8,9 @@
 
 namespace accel {
 
-/// Calls on one stream run one after another, and an NCCL call needs its counterparts to run on the other ranks. Plays
-/// through what can come to an end in any case; what is left although every rank has enqueued it waits in a circle, for
-/// ever. Of a send nothing is concluded: a small one ends without its receive.
+/// Calls on one stream run one after another, and an NCCL call needs its counterparts to run on the other
+/// ranks. Plays through what can come to an end in any case; what is left although every rank has enqueued it
+/// waits in a circle, for ever. Of a send nothing is concluded: a small one ends without its receive.
 std::optional<Verdict> find_stream_circle(const Evidence& evidence,
                                           const std::map<std::uint64_t, Members>& communicators);
 

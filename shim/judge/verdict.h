@@ -10,13 +10,13 @@
 namespace accel {
 
 enum class VerdictKind {
-  Mismatch,   ///< ranks called something else, or the same with other arguments
+  Mismatch,     ///< ranks called something else, or the same with other arguments
   OutOfMemory,  ///< a rank failed after an allocation on the GPU had failed
-  Crash,      ///< a rank died by a fatal signal of its own
-  EarlyExit,  ///< a rank has left while others wait for it
-  Deadlock,   ///< ranks wait for each other in a circle
-  TimeOut,    ///< a rank waits longer than ACCEL_TIMEOUT
-  Late,       ///< a rank waits longer than ACCEL_WARN_AFTER: a warning
+  Crash,        ///< a rank died by a fatal signal of its own
+  EarlyExit,    ///< a rank has left while others wait for it
+  Deadlock,     ///< ranks wait for each other in a circle
+  TimeOut,      ///< a rank waits longer than ACCEL_TIMEOUT
+  Late,         ///< a rank waits longer than ACCEL_WARN_AFTER: a warning
 };
 
 /// Which parts of a call differ between ranks.
@@ -37,17 +37,17 @@ struct Party {
 
 struct Verdict {
   VerdictKind kind = VerdictKind::Mismatch;
-  Function function = Function::None;  ///< of the call in question (a majority's, for a mismatch)
-  std::uint64_t communicator = 0;      ///< key
-  std::uint64_t sequence = 0;          ///< number of the call on the communicator; 0 for point-to-point
-  std::int32_t size = 0;               ///< of the communicator
-  std::vector<Field> fields;           ///< for Mismatch
-  std::vector<Party> parties;          ///< by world rank
-  std::vector<std::int32_t> absent;    ///< communicator ranks that no known process claims
-  std::vector<std::string> details;    ///< further findings, a sentence each
+  Function function = Function::None;   ///< of the call in question (a majority's, for a mismatch)
+  std::uint64_t communicator = 0;       ///< key
+  std::uint64_t sequence = 0;           ///< number of the call on the communicator; 0 for point-to-point
+  std::int32_t size = 0;                ///< of the communicator
+  std::vector<Field> fields;            ///< for Mismatch
+  std::vector<Party> parties;           ///< by world rank
+  std::vector<std::int32_t> absent;     ///< communicator ranks that no known process claims
+  std::vector<std::string> details;     ///< further findings, a sentence each
   std::optional<MemoryEpisode> memory;  ///< for OutOfMemory
-  bool settled = true;                 ///< false: more ranks may still arrive and make it clearer
-  std::int64_t waited_ns = 0;          ///< for TimeOut, Late, and a Deadlock by standstill
+  bool settled = true;                  ///< false: more ranks may still arrive and make it clearer
+  std::int64_t waited_ns = 0;           ///< for TimeOut, Late, and a Deadlock by standstill
 
   bool is_fault() const { return kind != VerdictKind::Late; }
 };

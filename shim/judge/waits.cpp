@@ -28,8 +28,8 @@ Waits::Waits(const Evidence& evidence, const std::map<std::uint64_t, Members>& c
   }
 }
 
-/// NCCL calls return at once, so no thread is inside; but one that a member has not made cannot be complete on those
-/// that need it.
+/// NCCL calls return at once, so no thread is inside; but one that a member has not made cannot be complete
+/// on those that need it.
 void Waits::add_stream_waits(const Members& members) {
   std::uint64_t least = UINT64_MAX;
   for (const Member& member : members.seen) least = std::min(least, member.communicator.record.sequence);
@@ -80,13 +80,15 @@ void Waits::add_pair_waits(const Members& members) {
   }
 }
 
-/// A communicator that is being made needs processes that do not know it yet: those of the job, if it takes them all.
+/// A communicator that is being made needs processes that do not know it yet: those of the job, if it takes
+/// them all.
 void Waits::add_absentees(Wait& wait) const {
   const ProcessEvidence& own = evidence_.processes[wait.process];
   if (wait.members->size != own.world_size) return;
   for (std::size_t i = 0; i < evidence_.processes.size(); ++i) {
     const ProcessEvidence& other = evidence_.processes[i];
-    if (other.world_key != own.world_key || other.world_rank < 0 || member_of(*wait.members, i) != nullptr) continue;
+    if (other.world_key != own.world_key || other.world_rank < 0 || member_of(*wait.members, i) != nullptr)
+      continue;
     wait.missing.push_back(i);
     wait.needs.push_back(i);
   }
@@ -243,9 +245,9 @@ std::optional<Verdict> Waits::find_standstill(const JudgePolicy& policy) const {
   for (const Wait& wait : waits_) {
     const ProcessEvidence& process = evidence_.processes[wait.process];
     const std::int64_t waited = evidence_.now_ns - std::max(wait.call.since_ns, policy.not_before_ns);
-    const bool still = process.alive && !wait.on_stream && process.no_other_thread && process.blocked.size() == 1 &&
-                       !wait.certain_only_when_gone_for_long && !wait.missing.empty() &&
-                       waited >= policy.standstill_ns;
+    const bool still = process.alive && !wait.on_stream && process.no_other_thread &&
+                       process.blocked.size() == 1 && !wait.certain_only_when_gone_for_long &&
+                       !wait.missing.empty() && waited >= policy.standstill_ns;
     if (still) worlds[process.world_key].push_back(&wait);
   }
   for (const auto& [world, waits] : worlds) {
@@ -278,7 +280,8 @@ std::optional<Verdict> Waits::find_circle() const {
   std::vector<const Wait*> node(evidence_.processes.size(), nullptr);
   for (const Wait& wait : waits_) {
     const ProcessEvidence& process = evidence_.processes[wait.process];
-    const bool stuck = process.alive && !wait.on_stream && process.no_other_thread && !wait.certain_only_when_gone_for_long;
+    const bool stuck =
+        process.alive && !wait.on_stream && process.no_other_thread && !wait.certain_only_when_gone_for_long;
     if (stuck && process.blocked.size() == 1) node[wait.process] = &wait;
   }
   enum class Mark { New, Open, Done };

@@ -1,8 +1,8 @@
 #include "lifecycle/process.h"
 
 #include <accel/accel.h>
-#include <fmt/format.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -103,7 +103,9 @@ int Process::ordered_end() const {
   if (board_ == nullptr || recorder == nullptr || board_->end_world.load() != world_key_) return 0;
   const std::uint32_t status = board_->end_status.load();
   // A rank that crashes is to die by its signal, as without us.
-  if ((status == ACCEL_EXIT_CRASH || status == ACCEL_EXIT_OUT_OF_MEMORY) && recorder->header().fatal_signal != 0) return 0;
+  if ((status == ACCEL_EXIT_CRASH || status == ACCEL_EXIT_OUT_OF_MEMORY) &&
+      recorder->header().fatal_signal != 0)
+    return 0;
   return status >= 80 && status <= 85 ? static_cast<int>(status) : 0;
 }
 
@@ -142,8 +144,8 @@ void Process::linger() {
   if (others_go_on()) wait_for_leader(kLinger / 10);
 }
 
-/// Without MPI nobody says goodbye, so that an exit is the usual end; but if others have called what we have not, they
-/// wait for us in vain, and their launcher may end them before anybody can say so.
+/// Without MPI nobody says goodbye, so that an exit is the usual end; but if others have called what we have
+/// not, they wait for us in vain, and their launcher may end them before anybody can say so.
 void Process::answer_those_who_wait() {
   Observer observer(*run_);
   const Evidence evidence = observer.observe();
@@ -174,10 +176,11 @@ void Process::sum_up_memory() const {
     if (memory.allocations == 0 && memory.failures == 0) continue;
     const auto held = [&](MemoryKind kind) { return memory.current[static_cast<std::size_t>(kind)]; };
     log().say(LogLevel::Info,
-              fmt::format("GPU {}: {} allocations, {} frees, {} failures; at most {} bytes of device memory, {} at the end; "
+              fmt::format("GPU {}: {} allocations, {} frees, {} failures; at most {} bytes of device memory, "
+                          "{} at the end; "
                           "besides, {} bytes managed and {} pinned",
-                          device, memory.allocations, memory.frees, memory.failures, memory.peak, memory.total,
-                          held(MemoryKind::Managed), held(MemoryKind::Pinned)));
+                          device, memory.allocations, memory.frees, memory.failures, memory.peak,
+                          memory.total, held(MemoryKind::Managed), held(MemoryKind::Pinned)));
   }
 }
 
@@ -205,10 +208,12 @@ void Process::leave(int status) {
   if (!has_verdict()) run_->remove();
 }
 
-bool Process::has_verdict() const { return faccessat(run_->fd(), "verdict.json", F_OK, AT_SYMLINK_NOFOLLOW) == 0; }
+bool Process::has_verdict() const {
+  return faccessat(run_->fd(), "verdict.json", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
 
-/// Without MPI_Finalize nothing holds ranks together at the end: a mismatch that nobody hangs in may not have been seen
-/// yet. The last one out looks at all that have gone before.
+/// Without MPI_Finalize nothing holds ranks together at the end: a mismatch that nobody hangs in may not have
+/// been seen yet. The last one out looks at all that have gone before.
 void Process::look_back() {
   const int status = Watch(*run_, *board_, settings_).look_back();
   if (status == 0 || settings_.on_error == OnError::Report) return;

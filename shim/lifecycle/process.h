@@ -15,14 +15,14 @@ class Process {
   /// The one and only. Constructed before first use, never destroyed.
   static Process& self();
 
-  /// Opens the run directory and starts recording; at the first use of a library, `library` (kUses*). False: dormant,
-  /// and why has been said.
+  /// Opens the run directory and starts recording; at the first use of a library, `library` (kUses*). False:
+  /// dormant, and why has been said.
   bool start(std::uint32_t library);
-  /// The job that this process belongs to is known by no launcher, but it has met others: `key` is the same in all of
-  /// them. Before join; ignored where a launcher names the job.
+  /// The job that this process belongs to is known by no launcher, but it has met others: `key` is the same
+  /// in all of them. Before join; ignored where a launcher names the job.
   void meet(std::uint64_t key);
-  /// We know who we are: after MPI_Init, or with the first NCCL communicator. Starts the agent thread and the signal
-  /// handlers. `library`: kUses*. MPI's word on rank and size counts more than others'.
+  /// We know who we are: after MPI_Init, or with the first NCCL communicator. Starts the agent thread and the
+  /// signal handlers. `library`: kUses*. MPI's word on rank and size counts more than others'.
   void join(int world_rank, int world_size, std::uint32_t library);
 
   /// Null while dormant: then every wrapper only passes through. In a forked child it is null again.

@@ -47,8 +47,8 @@ class CallSites {
   Unwind unwind_ = nullptr;
 };
 
-/// In which library proper an address lies: libmpi, libmpich and Open MPI's plugins (as opposed to the language
-/// bindings, which call for the application), libnccl, libcuda. Not for the hot path.
+/// In which library proper an address lies: libmpi, libmpich and Open MPI's plugins (as opposed to the
+/// language bindings, which call for the application), libnccl, libcuda. Not for the hot path.
 Library library_at(const void* address);
 
 }  // namespace accel

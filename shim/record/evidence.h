@@ -35,8 +35,8 @@ class History {
   /// The call with that number, unless it was overwritten.
   virtual std::optional<CallRecord> call(std::uint16_t communicator, std::uint64_t sequence) const = 0;
   /// The n-th call on a pair: `function` NcclSend or NcclRecv.
-  virtual std::optional<CallRecord> pair_call(Function function, std::uint16_t communicator, std::int32_t peer,
-                                              std::uint64_t number) const = 0;
+  virtual std::optional<CallRecord> pair_call(Function function, std::uint16_t communicator,
+                                              std::int32_t peer, std::uint64_t number) const = 0;
   /// The latest calls that wait on streams, oldest first: at most `most`.
   virtual std::vector<CallRecord> recent_on_streams(std::size_t most) const = 0;
   /// When a call was started; monotonic.
@@ -81,7 +81,7 @@ struct ProcessEvidence {
   std::vector<BlockedCall> blocked;
   std::vector<DriverWait> driver_waits;  ///< of threads that wait for the GPU
   std::vector<PairRecord> pairs;
-  std::uint32_t libraries = 0;  ///< kUses*
+  std::uint32_t libraries = 0;          ///< kUses*
   std::vector<MemoryEpisode> episodes;  ///< oldest first; those that are not Recovered
   BrokenContext broken{};
   std::vector<CommunicatorEvidence> communicators;

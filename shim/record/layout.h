@@ -86,9 +86,9 @@ struct PairRecord {
 
 /// What a thread is blocked in.
 struct alignas(64) ThreadRecord {
-  std::uint32_t tid;  ///< 0: free
+  std::uint32_t tid;          ///< 0: free
   std::uint32_t driver_wait;  ///< DriverWait: waits in the CUDA driver
-  std::uint64_t current;  ///< 0: in no call; else 2 * (position + 1) + ring
+  std::uint64_t current;      ///< 0: in no call; else 2 * (position + 1) + ring
 };
 
 /// Where a thread waits for the GPU.
@@ -221,7 +221,7 @@ struct RecorderHeader {
   std::uint32_t pairs;           ///< of RecorderFile::pairs in use
   std::uint32_t libraries;       ///< of kUses*, those that it has initialised
   std::uint32_t threads;
-  std::uint32_t episodes;        ///< ever begun; the latest kMaxEpisodes are kept
+  std::uint32_t episodes;  ///< ever begun; the latest kMaxEpisodes are kept
   BrokenContext broken;
   std::uint32_t maps_bytes;
   std::uint32_t maps_stamp;

@@ -146,7 +146,8 @@ bool RecordReader::read(ProcessEvidence& process) const {
   for (std::size_t i = 0; i < episodes; ++i) {
     const std::size_t place = (header_.episodes - episodes + i) % kMaxEpisodes;
     MemoryEpisode episode;
-    const bool whole = copy_stable(offsetof(RecorderFile, episodes) + place * sizeof episode, &episode, sizeof episode);
+    const bool whole =
+        copy_stable(offsetof(RecorderFile, episodes) + place * sizeof episode, &episode, sizeof episode);
     if (whole && (episode.stamp & 1) == 0 &&
         (episode.state == EpisodeState::Open || episode.state == EpisodeState::GaveUp))
       process.episodes.push_back(episode);
@@ -204,7 +205,8 @@ std::vector<CallRecord> RecordReader::latest(Ring ring, std::size_t most) const 
     const std::uint64_t place = position % ring_capacity(ring);
     const std::uint64_t take = std::min(end - position, ring_capacity(ring) - place);
     std::vector<CallRecord> chunk(take);
-    if (!copy(ring_offset(ring) + place * sizeof(CallRecord), chunk.data(), take * sizeof(CallRecord))) return {};
+    if (!copy(ring_offset(ring) + place * sizeof(CallRecord), chunk.data(), take * sizeof(CallRecord)))
+      return {};
     for (std::uint64_t i = 0; i < take; ++i) {
       if (holds(chunk[i], ring, position + i)) result.push_back(chunk[i]);
     }
@@ -213,8 +215,8 @@ std::vector<CallRecord> RecordReader::latest(Ring ring, std::size_t most) const 
   return result;
 }
 
-std::optional<CallRecord> RecordReader::pair_call(Function function, std::uint16_t communicator, std::int32_t peer,
-                                                  std::uint64_t number) const {
+std::optional<CallRecord> RecordReader::pair_call(Function function, std::uint16_t communicator,
+                                                  std::int32_t peer, std::uint64_t number) const {
   for (const CallRecord& record : latest(Ring::Unnumbered, kUnnumbered)) {
     if (record.function == function && record.communicator == communicator && record.root == peer &&
         record.sequence == number)
@@ -270,7 +272,8 @@ DatatypeEvidence RecordReader::datatype(DatatypeId id) const {
   DatatypeRecord record;
   if (const NcclDatatype* nccl = nccl_datatype(id))
     return {TypeSignature::of(nccl->type), std::string(name_of(nccl->type)), true};
-  if (id >= kNcclDatatype && id < kDerived) return {{}, fmt::format("datatype {}", id - kNcclDatatype), false};
+  if (id >= kNcclDatatype && id < kDerived)
+    return {{}, fmt::format("datatype {}", id - kNcclDatatype), false};
   if (id < kDerived || id - kDerived >= static_cast<int>(kMaxDatatypes) ||
       !copy(offsetof(RecorderFile, datatypes) +
                 std::size_t{static_cast<std::size_t>(id - kDerived)} * sizeof record,

@@ -42,7 +42,8 @@ class RecordReader : public History {
   bool copy_stable(std::size_t offset, void* target, std::size_t bytes) const;
   bool read_header(RecorderHeader& header) const;
   std::optional<CallRecord> record_at(Ring ring, std::uint64_t position) const;
-  std::vector<BlockedCall> blocked(const RecorderHeader& header, std::vector<DriverWait>* driver_waits = nullptr) const;
+  std::vector<BlockedCall> blocked(const RecorderHeader& header,
+                                   std::vector<DriverWait>* driver_waits = nullptr) const;
   std::vector<CallRecord> latest(Ring ring, std::size_t most) const;
 
   FileDescriptor file_;

@@ -141,7 +141,8 @@ int Recorder::add_communicator(const CommunicatorRecord& communicator) {
 void Recorder::take_back(const Ticket& ticket) {
   CommunicatorRecord& communicator = file_->communicators[ticket.record->communicator % kMaxCommunicators];
   CallRecord& record = *ticket.record;
-  const bool latest = load(communicator.sequence) == record.sequence && load(communicator.chain) == record.chain;
+  const bool latest =
+      load(communicator.sequence) == record.sequence && load(communicator.chain) == record.chain;
   if (latest) {
     const std::uint32_t stamp = load(communicator.stamp);
     store(communicator.stamp, stamp | 1);

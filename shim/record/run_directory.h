@@ -15,10 +15,11 @@
 
 namespace accel {
 
-/// Who started this process. `text` is the same in all ranks of one job on this node, and another one in any other job.
-/// From the resource manager's variables, else the process manager among our ancestors, else torchrun's or other
-/// launchers' RANK and WORLD_SIZE; then `names_job`. Otherwise, of a process that uses MPI: this process alone, a job of
-/// its own; of another one: the parent process, which may have started other jobs too, so that it names none.
+/// Who started this process. `text` is the same in all ranks of one job on this node, and another one in any
+/// other job. From the resource manager's variables, else the process manager among our ancestors, else
+/// torchrun's or other launchers' RANK and WORLD_SIZE; then `names_job`. Otherwise, of a process that uses
+/// MPI: this process alone, a job of its own; of another one: the parent process, which may have started
+/// other jobs too, so that it names none.
 struct LauncherIdentity {
   std::string text;
   bool names_job = true;

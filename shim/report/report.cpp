@@ -283,9 +283,8 @@ std::string out_of_memory_line(const Verdict& verdict) {
   const auto kind = static_cast<MemoryKind>(memory.kind);
   const auto used = static_cast<std::int64_t>(memory.total) - static_cast<std::int64_t>(memory.free);
   const std::string what =
-      kind == MemoryKind::Pinned
-          ? fmt::format("Out of pinned host memory. Process {} tried to allocate {}.", rank,
-                        size_text(static_cast<std::int64_t>(memory.bytes)))
+      kind == MemoryKind::Pinned ? fmt::format("Out of pinned host memory. Process {} tried to allocate {}.",
+                                               rank, size_text(static_cast<std::int64_t>(memory.bytes)))
       : kind == MemoryKind::Count_
           ? fmt::format("CUDA out of memory. Process {} could not get what {} needs on GPU {}.", rank,
                         name_of(memory.function), memory.device)
@@ -293,9 +292,11 @@ std::string out_of_memory_line(const Verdict& verdict) {
                         size_text(static_cast<std::int64_t>(memory.bytes)), memory.device);
   if (memory.total == 0) return "accel.OutOfMemoryError: " + what;
   return fmt::format(
-      "accel.OutOfMemoryError: {} The GPU has {}, of which {} are free; this process holds {}, others and the driver {}.",
-      what, size_text(static_cast<std::int64_t>(memory.total)), size_text(static_cast<std::int64_t>(memory.free)),
-      size_text(memory.own), size_text(std::max<std::int64_t>(used - memory.own, 0)));
+      "accel.OutOfMemoryError: {} The GPU has {}, of which {} are free; this process holds {}, others and "
+      "the driver {}.",
+      what, size_text(static_cast<std::int64_t>(memory.total)),
+      size_text(static_cast<std::int64_t>(memory.free)), size_text(memory.own),
+      size_text(std::max<std::int64_t>(used - memory.own, 0)));
 }
 
 }  // namespace
@@ -314,12 +315,14 @@ std::string error_line(const Verdict& verdict) {
                "across devices must be valid.";
       }
       if (verdict.fields.front() == Field::Size) {
-        return "accel.DistributedOperationError: Cannot create the communicator: the processes disagree on its number "
+        return "accel.DistributedOperationError: Cannot create the communicator: the processes disagree on "
+               "its number "
                "of ranks.";
       }
       if (verdict.fields.front() == Field::Rank) {
-        return fmt::format("accel.DistributedOperationError: Cannot create the communicator: {} claim the same rank.",
-                           processes(blamed));
+        return fmt::format(
+            "accel.DistributedOperationError: Cannot create the communicator: {} claim the same rank.",
+            processes(blamed));
       }
       if (verdict.fields.front() == Field::Kind) {
         return "accel.DistributedOperationError: Cannot apply desired operation due to kind mismatches. All "
@@ -357,11 +360,11 @@ std::string error_line(const Verdict& verdict) {
     case VerdictKind::Late: {
       const std::vector<int> waiting = waiting_ranks(verdict);
       const std::vector<int> absent(verdict.absent.begin(), verdict.absent.end());
-      const std::string who =
-          !absent.empty()  ? fmt::format("rank{} {} of the communicator {} not called it", absent.size() == 1 ? "" : "s",
-                                         rank_set(absent), absent.size() == 1 ? "has" : "have")
-          : blamed.empty() ? "all have made the call"
-                           : fmt::format("{} {} missing", processes(blamed), are(blamed));
+      const std::string who = !absent.empty()  ? fmt::format("rank{} {} of the communicator {} not called it",
+                                                            absent.size() == 1 ? "" : "s", rank_set(absent),
+                                                            absent.size() == 1 ? "has" : "have")
+                              : blamed.empty() ? "all have made the call"
+                                               : fmt::format("{} {} missing", processes(blamed), are(blamed));
       return fmt::format("{}: {} {} in {} for {:.1f} s; {}.",
                          verdict.kind == VerdictKind::TimeOut ? "accel.TimeoutError" : "accel.LateWarning",
                          processes(waiting), waiting.size() == 1 ? "has waited" : "have waited", name,
@@ -409,8 +412,12 @@ Report make_report(const Verdict& verdict, const Evidence& evidence, const Obser
   for (const Field field : verdict.fields) object["differs_in"].push_back(name_of(field));
   if (verdict.memory) {
     const MemoryEpisode& memory = *verdict.memory;
-    object["memory"] = {{"device", memory.device},     {"asked", memory.bytes}, {"free", memory.free},
-                        {"total", memory.total},       {"own", memory.own},     {"attempts", memory.attempts},
+    object["memory"] = {{"device", memory.device},
+                        {"asked", memory.bytes},
+                        {"free", memory.free},
+                        {"total", memory.total},
+                        {"own", memory.own},
+                        {"attempts", memory.attempts},
                         {"impossible", memory.impossible != 0}};
   }
   for (std::size_t i = 0; i < verdict.parties.size(); ++i) {

@@ -221,8 +221,8 @@ std::string base_name(const std::string& path) { return path.substr(path.rfind('
 
 bool is_library_inside(const Frame& frame) {
   const std::string name = base_name(frame.module);
-  for (const char* prefix :
-       {"libaccel.so", "libmpi", "libnccl", "libcuda.so", "libcudart", "libmpich", "libopen-", "mca_", "libuc", "libpmix", "libevent"}) {
+  for (const char* prefix : {"libaccel.so", "libmpi", "libnccl", "libcuda.so", "libcudart", "libmpich",
+                             "libopen-", "mca_", "libuc", "libpmix", "libevent"}) {
     if (name.starts_with(prefix)) return true;
   }
   return false;

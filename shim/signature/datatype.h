@@ -21,8 +21,8 @@ inline constexpr DatatypeId kNcclDatatype = 0x4000;
 using ReduceOpId = std::uint16_t;
 inline constexpr ReduceOpId kUserOp = 0x4000;
 inline constexpr ReduceOpId kUserOpCommutative = 0x4001;
-/// NCCL's: this plus ncclRedOp_t's value; and for those that the program makes with ncclRedOpCreatePreMulSum, whose
-/// values differ from rank to rank, plus the number of the one on its communicator.
+/// NCCL's: this plus ncclRedOp_t's value; and for those that the program makes with ncclRedOpCreatePreMulSum,
+/// whose values differ from rank to rank, plus the number of the one on its communicator.
 inline constexpr ReduceOpId kNcclOp = 0x2000;
 inline constexpr ReduceOpId kNcclPreMulSum = 0x3000;
 
@@ -59,9 +59,10 @@ struct NcclDatatype {
   std::int64_t bytes;
 };
 inline constexpr NcclDatatype kNcclDatatypes[] = {
-    {BasicType::Int8, 1},    {BasicType::UInt8, 1},    {BasicType::Int32, 4},      {BasicType::UInt32, 4},
-    {BasicType::Int64, 8},   {BasicType::UInt64, 8},   {BasicType::Float16, 2},    {BasicType::Float32, 4},
-    {BasicType::Float64, 8}, {BasicType::BFloat16, 2}, {BasicType::Float8E4M3, 1}, {BasicType::Float8E5M2, 1}};
+    {BasicType::Int8, 1},     {BasicType::UInt8, 1},      {BasicType::Int32, 4},
+    {BasicType::UInt32, 4},   {BasicType::Int64, 8},      {BasicType::UInt64, 8},
+    {BasicType::Float16, 2},  {BasicType::Float32, 4},    {BasicType::Float64, 8},
+    {BasicType::BFloat16, 2}, {BasicType::Float8E4M3, 1}, {BasicType::Float8E5M2, 1}};
 inline constexpr std::string_view kNcclOps[] = {"sum", "prod", "max", "min", "avg"};
 
 /// Nullptr where it is none of NCCL's, or one that is newer than we are.

@@ -44,7 +44,7 @@ struct FunctionTraits {
   bool vector = false;    ///< has a count for each peer
   bool rooted = false;
   bool reduces = false;
-  bool creates = false;  ///< makes a new communicator
+  bool creates = false;            ///< makes a new communicator
   Function kind = Function::None;  ///< what it counts as: ncclBcast is an ncclBroadcast
   Library library = Library::None;
   bool on_stream = false;   ///< returns at once; the work is done when its turn on the stream comes
@@ -53,7 +53,8 @@ struct FunctionTraits {
 
 namespace detail {
 template <class... Roles>
-constexpr FunctionTraits traits(std::string_view name, Function kind, Flow flow, bool numbered, Library library) {
+constexpr FunctionTraits traits(std::string_view name, Function kind, Flow flow, bool numbered,
+                                Library library) {
   using namespace role;
   return {name,
           flow,
@@ -76,13 +77,16 @@ constexpr auto make_function_table() {
       FunctionTraits{"(no call)"},
       traits<>("MPI_Init", Function::Init, Flow::Everyone, false, Library::Mpi),
       traits<>("MPI_Finalize", Function::Finalize, Flow::Everyone, true, Library::Mpi),
-#define MPI_COLLECTIVE(name, flow, ...) traits<__VA_ARGS__>("MPI_" #name, Function::name, Flow::flow, true, Library::Mpi),
-#define MPI_UNNUMBERED(name, flow, ...) traits<__VA_ARGS__>("MPI_" #name, Function::name, Flow::flow, false, Library::Mpi),
+#define MPI_COLLECTIVE(name, flow, ...) \
+  traits<__VA_ARGS__>("MPI_" #name, Function::name, Flow::flow, true, Library::Mpi),
+#define MPI_UNNUMBERED(name, flow, ...) \
+  traits<__VA_ARGS__>("MPI_" #name, Function::name, Flow::flow, false, Library::Mpi),
 #define NCCL_COLLECTIVE(name, counted, flow, ...) \
   traits<__VA_ARGS__>("nccl" #name, Function::Nccl##counted, Flow::flow, true, Library::Nccl),
 #define NCCL_PAIR(name, counted, flow, ...) \
   traits<__VA_ARGS__>("nccl" #name, Function::Nccl##counted, Flow::flow, false, Library::Nccl),
-#define NCCL_BY_HAND(name, flow, numbered) traits<>("nccl" #name, Function::Nccl##name, Flow::flow, numbered, Library::Nccl),
+#define NCCL_BY_HAND(name, flow, numbered) \
+  traits<>("nccl" #name, Function::Nccl##name, Flow::flow, numbered, Library::Nccl),
 #include "signature/functions.def"
   };
 }

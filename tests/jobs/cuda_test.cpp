@@ -1,4 +1,5 @@
-// The CUDA driver is reached on many routes; each call is seen on each of them, once. On a stand-in for the driver.
+// The CUDA driver is reached on many routes; each call is seen on each of them, once. On a stand-in for the
+// driver.
 #include <unistd.h>
 
 #include <cstdio>
@@ -11,16 +12,19 @@ namespace {
 std::string standin() { return build_directory() + "/standin"; }
 
 /// `variables` as in a shell: NAME=value ...
-Outcome run_cuda(const std::string& name, const std::string& variables = "", const std::string& driver = standin()) {
+Outcome run_cuda(const std::string& name, const std::string& variables = "",
+                 const std::string& driver = standin()) {
   static const Scratch scratch;
   return run_shell("LD_LIBRARY_PATH=" + driver + ":" + standin() + " ACCEL_RUN_DIR=" + scratch.path() +
-                   " ACCEL_LOG_LEVEL=INFO LD_PRELOAD=" + library() + " " + variables + " " + build_directory() +
-                   "/programs/cuda/" + name);
+                   " ACCEL_LOG_LEVEL=INFO LD_PRELOAD=" + library() + " " + variables + " " +
+                   build_directory() + "/programs/cuda/" + name);
 }
 
-/// 10 and 5 and 10 and 1 MiB of device memory and 1 MiB managed, two times 1 MiB pinned, one request that fails.
+/// 10 and 5 and 10 and 1 MiB of device memory and 1 MiB managed, two times 1 MiB pinned, one request that
+/// fails.
 constexpr const char* kAllSeenOnce =
-    "GPU 0: 7 allocations, 7 frees, 1 failures; at most 27262976 bytes of device memory, 0 at the end; besides, 0 bytes "
+    "GPU 0: 7 allocations, 7 frees, 1 failures; at most 27262976 bytes of device memory, 0 at the end; "
+    "besides, 0 bytes "
     "managed and 0 pinned\n";
 
 TEST(Cuda, EveryRouteToTheDriverIsSeenOnce) {
@@ -29,7 +33,8 @@ TEST(Cuda, EveryRouteToTheDriverIsSeenOnce) {
       for (const std::string& driver : {standin(), standin() + "/interposable"}) {
         for (const char* addresses : {"", "ACCEL_STANDIN_DISTINCT=1"}) {
           SCOPED_TRACE(std::string(program) + " " + route + " " + driver + " " + addresses);
-          const Outcome outcome = run_cuda(program, "ACCEL_STANDIN_ROUTE=" + std::string(route) + " " + addresses, driver);
+          const Outcome outcome =
+              run_cuda(program, "ACCEL_STANDIN_ROUTE=" + std::string(route) + " " + addresses, driver);
           EXPECT_EQ(outcome.status, 0) << outcome;
           EXPECT_NE(outcome.output.find(kAllSeenOnce), std::string::npos) << outcome;
         }
@@ -42,8 +47,9 @@ TEST(Cuda, LinkedAndLookedUpByTheProgramItself) {
   for (const std::string& driver : {standin(), standin() + "/interposable"}) {
     const Outcome outcome = run_cuda("driver", "", driver);
     EXPECT_EQ(outcome.status, 0) << outcome;
-    EXPECT_NE(outcome.output.find("GPU 0: 9 allocations, 9 frees, 0 failures; at most 5242880 bytes of device memory, 0 at "
-                                  "the end"),
+    EXPECT_NE(outcome.output.find(
+                  "GPU 0: 9 allocations, 9 frees, 0 failures; at most 5242880 bytes of device memory, 0 at "
+                  "the end"),
               std::string::npos)
         << outcome;
   }
@@ -66,15 +72,16 @@ TEST(Cuda, NvidiasOwnRuntimeTakesItsFunctionsFromUs) {
     SCOPED_TRACE(program);
     // It wants NVIDIA's driver and stops, but not before it has looked up all that it may ever call.
     const std::string driver = standin() + "/interposable";
-    const Outcome outcome = run_shell("LD_LIBRARY_PATH=" + driver + " ACCEL_LOG_LEVEL=INFO LD_PRELOAD=" + library() +
-                                      " timeout 20 " + build_directory() + "/programs/cuda/" + program);
+    const Outcome outcome =
+        run_shell("LD_LIBRARY_PATH=" + driver + " ACCEL_LOG_LEVEL=INFO LD_PRELOAD=" + library() +
+                  " timeout 20 " + build_directory() + "/programs/cuda/" + program);
     const auto at = outcome.output.find("CUDA driver: reached by cuGetProcAddress; ");
     ASSERT_NE(at, std::string::npos) << outcome;
     int looked_up = 0;
     int observed = 0;
     ASSERT_EQ(std::sscanf(outcome.output.c_str() + at,
-                          "CUDA driver: reached by cuGetProcAddress; %d look-ups, %d of them observed", &looked_up,
-                          &observed),
+                          "CUDA driver: reached by cuGetProcAddress; %d look-ups, %d of them observed",
+                          &looked_up, &observed),
               2);
     EXPECT_GT(looked_up, 300) << outcome;
     EXPECT_GT(observed, 50) << outcome;

@@ -1,11 +1,11 @@
 // In front of a healthy job the library changes nothing, and when something of its own fails the job goes on.
-#include <set>
-#include <sstream>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <set>
+#include <sstream>
 
 #include "tests/jobs/harness.h"
 

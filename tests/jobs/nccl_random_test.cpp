@@ -1,5 +1,5 @@
-// Many random NCCL programs: correct ones are left alone and compute the same as without us; in each with one fault the
-// fault and the rank are named.
+// Many random NCCL programs: correct ones are left alone and compute the same as without us; in each with one
+// fault the fault and the rank are named.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -46,12 +46,14 @@ TEST(NcclRandomPrograms, AFaultIsFoundAndNamed) {
     const std::string program = "random " + std::to_string(7000 + i) + " 2 fault";
     const char* mismatch = i % 2 == 0 ? "garbage" : "hang";
     const Outcome outcome =
-        run(scratch, {Mpi::Nccl, Way::Launcher, 3 + i % 3, program, {{"ACCEL_STANDIN_NCCL_MISMATCH", mismatch}}, {}});
+        run(scratch,
+            {Mpi::Nccl, Way::Launcher, 3 + i % 3, program, {{"ACCEL_STANDIN_NCCL_MISMATCH", mismatch}}, {}});
     int rank = -1;
     char field[16] = {};
     const auto at = outcome.output.find("fault: rank ");
     ASSERT_NE(at, std::string::npos) << outcome;
-    ASSERT_EQ(std::sscanf(outcome.output.c_str() + at, "fault: rank %d differs in %15s", &rank, field), 2) << outcome;
+    ASSERT_EQ(std::sscanf(outcome.output.c_str() + at, "fault: rank %d differs in %15s", &rank, field), 2)
+        << outcome;
     ASSERT_EQ(outcome.status, 80) << outcome;
     const bool kind = std::string(field) == "kind";
     ASSERT_NE(outcome.report.find(kind ? "due to kind mismatches" : "Differs in: " + std::string(field)),

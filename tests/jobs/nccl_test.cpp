@@ -1,5 +1,7 @@
-// Given this faulty NCCL job, the report says this, under accelrun and with the preload alone. On stand-ins for GPUs.
+// Given this faulty NCCL job, the report says this, under accelrun and with the preload alone. On stand-ins
+// for GPUs.
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 #include "tests/jobs/harness.h"
@@ -45,7 +47,10 @@ void expect_lines(const Outcome& outcome, const Expectation& expected) {
 
 TEST_P(Nccl, ADisagreementIsReported) {
   const Expectation faults[] = {
-      {"count", 80, {"Differs in: count", "Process 0, 2, 3: float32[1024], sum", "Process 1: float32[512], sum         <- differs"}},
+      {"count",
+       80,
+       {"Differs in: count", "Process 0, 2, 3: float32[1024], sum",
+        "Process 1: float32[512], sum         <- differs"}},
       {"zero", 80, {"process 1 passes count 0: NCCL drops the call there"}},
       {"datatype", 80, {"Differs in: datatype", "Process 1: int32[1024], sum          <- differs"}},
       {"op", 80, {"Differs in: op", "Process 1: float32[1024], max        <- differs"}},
@@ -55,9 +60,16 @@ TEST_P(Nccl, ADisagreementIsReported) {
       {"order", 80, {"Process 0, 2, 3: ncclAllReduce", "Process 1: ncclBroadcast"}},
       {"group", 80, {"ncclAllReduce (#4 on", "Process 1: float32[7], sum        <- differs"}},
       {"split", 80, {"2 ranks)", "Process 1: float32[16], sum\n", "Process 3: float32[32], sum\n"}},
-      {"receive-size", 80, {"ncclSend  float32[1024], to 1", "ncclRecv  float32[512], from 0", "message 1 from rank 0 to rank 1"}},
-      {"same-rank", 80, {"processes 1, 2 claim the same rank", "Process 1, 2: ncclCommInitRank as rank 2 of 4"}},
-      {"sizes", 80, {"the processes disagree on its number of ranks", "Process 1: 5 ranks        <- differs"}},
+      {"receive-size",
+       80,
+       {"ncclSend  float32[1024], to 1", "ncclRecv  float32[512], from 0",
+        "message 1 from rank 0 to rank 1"}},
+      {"same-rank",
+       80,
+       {"processes 1, 2 claim the same rank", "Process 1, 2: ncclCommInitRank as rank 2 of 4"}},
+      {"sizes",
+       80,
+       {"the processes disagree on its number of ranks", "Process 1: 5 ranks        <- differs"}},
   };
   for (const Expectation& expected : faults) {
     for (const char* mismatch : {"garbage", "hang"}) {
@@ -70,19 +82,31 @@ TEST_P(Nccl, ADisagreementIsReported) {
 
 TEST_P(Nccl, ARankThatLeavesIsNamed) {
   const Expectation faults[] = {
-      {"exit0", 82, {"process 1 has exited with status 0 while processes 0, 2, 3 wait for it in ncclAllReduce.", "reduce_gradients"}},
-      {"raises", 82, {"process 1 has exited with status 1 while processes 0, 2, 3 wait for it in ncclAllReduce."}},
-      {"killed", 82, {"process 1 was killed by signal 9 (SIGKILL) while processes 0, 2, 3 wait for it in ncclAllReduce."}},
+      {"exit0",
+       82,
+       {"process 1 has exited with status 0 while processes 0, 2, 3 wait for it in ncclAllReduce.",
+        "reduce_gradients"}},
+      {"raises",
+       82,
+       {"process 1 has exited with status 1 while processes 0, 2, 3 wait for it in ncclAllReduce."}},
+      {"killed",
+       82,
+       {"process 1 was killed by signal 9 (SIGKILL) while processes 0, 2, 3 wait for it in ncclAllReduce."}},
       {"destroyed", 82, {"process 1 has called ncclCommDestroy while ", "in ncclAllReduce."}},
-      {"one-more", 82, {"with status 0 while process 0 waits for it in ncclAllReduce.", "ncclAllReduce (#6 on"}},
+      {"one-more",
+       82,
+       {"with status 0 while process 0 waits for it in ncclAllReduce.", "ncclAllReduce (#6 on"}},
       {"no-receive", 82, {"process 1 has exited with status 0 while process 0 waits for it in ncclSend."}},
       {"no-send", 82, {"process 1 has exited with status 0 while process 0 waits for it in ncclRecv."}},
-      {"leaves-before", 82, {"process 1 has exited with status 3 while processes 0, 2, 3 wait for it in ncclCommInitRank."}},
+      {"leaves-before",
+       82,
+       {"process 1 has exited with status 3 while processes 0, 2, 3 wait for it in ncclCommInitRank."}},
       {"throws", 85, {"accel.CrashError: process 1 was killed by signal 6 (SIGABRT)."}},
   };
   for (const Expectation& expected : faults) {
     SCOPED_TRACE(expected.fault);
-    const bool dies = GetParam() == Way::Bare && (expected.status == 85 || std::string(expected.fault) == "killed");
+    const bool dies =
+        GetParam() == Way::Bare && (expected.status == 85 || std::string(expected.fault) == "killed");
     const Outcome outcome = run_fault(expected.fault);
     // Without accelrun the launcher tells how the first rank ended.
     Expectation adapted = expected;
@@ -94,7 +118,9 @@ TEST_P(Nccl, ARankThatLeavesIsNamed) {
 
 TEST_P(Nccl, ACircleIsADeadlockAtOnce) {
   const Outcome outcome = run_fault("swapped-communicators");
-  expect_lines(outcome, {"", 81, {"wait for each other in a circle.", "at the head of its stream, which needs process "}});
+  expect_lines(
+      outcome,
+      {"", 81, {"wait for each other in a circle.", "at the head of its stream, which needs process "}});
   EXPECT_LT(outcome.seconds, 10) << "not by the time-out of 600 s";
   expect_clean();
 }
@@ -117,16 +143,20 @@ TEST_P(Nccl, LateRanksAreWarnedOfThenTimedOut) {
 
 TEST_P(Nccl, OutOfMemoryIsTheCauseOfWhatFollows) {
   const Outcome outcome = run_fault("oom");
-  expect_lines(outcome, {"oom", 83,
-                         {"accel.OutOfMemoryError: CUDA out of memory. Process 1 tried to allocate 2.00 GiB on GPU 1. The GPU "
-                          "has 1.00 GiB, of which ",
-                          "Process 1: has exited with status 1", "<- out of memory", "the GPU has less than that in all",
-                          "::train_step(", "in cuMemAlloc_v2\n"}});
+  expect_lines(
+      outcome,
+      {"oom",
+       83,
+       {"accel.OutOfMemoryError: CUDA out of memory. Process 1 tried to allocate 2.00 GiB on GPU 1. The GPU "
+        "has 1.00 GiB, of which ",
+        "Process 1: has exited with status 1", "<- out of memory", "the GPU has less than that in all",
+        "::train_step(", "in cuMemAlloc_v2\n"}});
   expect_clean();
 }
 
 TEST_P(Nccl, WhatIsNoFaultIsNotReported) {
-  for (const char* program : {"ring", "devices", "faults same-peer-twice", "faults oom-caught", "faults fork"}) {
+  for (const char* program :
+       {"ring", "devices", "faults same-peer-twice", "faults oom-caught", "faults fork"}) {
     SCOPED_TRACE(program);
     const Outcome outcome = run_program(program);
     EXPECT_EQ(outcome.status, 0) << outcome;
@@ -155,7 +185,8 @@ TEST_P(Nccl, ResultsAreTheSameAsWithout) {
 
 TEST_P(Nccl, SeveralRanksInOneProcess) {
   const Outcome outcome = run(scratch_, {Mpi::Nccl, GetParam(), 1, "devices 7", {}, {}});
-  expect_lines(outcome, {"", 80, {"Process 0, 2: float32[256], sum", "Process 1: float32[7], sum       <- differs"}});
+  expect_lines(outcome,
+               {"", 80, {"Process 0, 2: float32[256], sum", "Process 1: float32[7], sum       <- differs"}});
 }
 
 TEST_P(Nccl, SyncModeFailsTheCallItself) {
@@ -164,10 +195,37 @@ TEST_P(Nccl, SyncModeFailsTheCallItself) {
   EXPECT_NE(outcome.output.find("ncclAllReduce(send, receive, count, type, op, comm, stream): invalid usage"),
             std::string::npos)
       << outcome;
-  EXPECT_NE(outcome.output.find("accel.DistributedOperationError: Cannot apply desired operation due to shape"),
-            std::string::npos)
+  EXPECT_NE(
+      outcome.output.find("accel.DistributedOperationError: Cannot apply desired operation due to shape"),
+      std::string::npos)
       << "what ncclGetLastError says: " << outcome;
   EXPECT_EQ(outcome.output.find(" ok"), std::string::npos) << outcome;
+}
+
+/// The example: its loss goes down, and each of its bugs is told from the others.
+TEST(Examples, DataParallelTrainer) {
+  Scratch scratch;
+  const std::string example = build_directory() + "/examples/nccl/data_parallel";
+  const Outcome healthy = run(scratch, {Mpi::Nccl, Way::Launcher, 4, example, {}, {}});
+  EXPECT_EQ(healthy.status, 0) << healthy;
+  EXPECT_EQ(healthy.report, "");
+  double first = 0;
+  double last = 0;
+  ASSERT_EQ(std::sscanf(healthy.output.c_str(), "step 1: loss %lf", &first), 1) << healthy;
+  const auto end = healthy.output.find("step 20: loss ");
+  ASSERT_NE(end, std::string::npos) << healthy;
+  ASSERT_EQ(std::sscanf(healthy.output.c_str() + end, "step 20: loss %lf", &last), 1) << healthy;
+  EXPECT_LT(last, first / 10);
+
+  const Expectation bugs[] = {
+      {" --bug bucket", 80, {"Process 1: float32[144], avg        <- differs", "in average_gradients"}},
+      {" --bug uneven", 82, {"while process 0 waits for it in ncclAllReduce."}},
+      {" --batch 8000000", 83, {"accel.OutOfMemoryError: CUDA out of memory. Process "}},
+  };
+  for (const Expectation& bug : bugs) {
+    SCOPED_TRACE(bug.fault);
+    expect_lines(run(scratch, {Mpi::Nccl, Way::Launcher, 4, example + bug.fault, {}, {}}), bug);
+  }
 }
 
 }  // namespace

@@ -40,7 +40,8 @@ class SimulatedRank : public History {
   std::optional<CallRecord> pair_call(Function function, std::uint16_t communicator, std::int32_t peer,
                                       std::uint64_t number) const override {
     for (const CallRecord& one : on_streams) {
-      if (one.function == function && one.communicator == communicator && one.root == peer && one.sequence == number)
+      if (one.function == function && one.communicator == communicator && one.root == peer &&
+          one.sequence == number)
         return one;
     }
     return std::nullopt;

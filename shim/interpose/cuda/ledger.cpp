@@ -235,7 +235,8 @@ void Ledger::settle(int device, std::uint64_t bytes) {
 }
 
 void Ledger::asked_for_free_memory() {
-  if (driver_state.open != nullptr) __atomic_store_n(&driver_state.open->state, EpisodeState::GaveUp, __ATOMIC_RELEASE);
+  if (driver_state.open != nullptr)
+    __atomic_store_n(&driver_state.open->state, EpisodeState::GaveUp, __ATOMIC_RELEASE);
 }
 
 void Ledger::went_on() {

@@ -1,5 +1,5 @@
-// What this process holds of the GPUs' memory, and what became of allocations that failed: kept in the recorder file,
-// so that it is known when the process is gone. Thread-safe; no function fails.
+// What this process holds of the GPUs' memory, and what became of allocations that failed: kept in the
+// recorder file, so that it is known when the process is gone. Thread-safe; no function fails.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -62,8 +62,8 @@ class Ledger {
   CallSites* sites_ = nullptr;
 };
 
-/// Per thread: inside one of our wrappers, so that what the driver calls itself counts once; and the episode that the
-/// thread has not come out of yet.
+/// Per thread: inside one of our wrappers, so that what the driver calls itself counts once; and the episode
+/// that the thread has not come out of yet.
 struct DriverState {
   int nested = 0;
   MemoryEpisode* open = nullptr;

@@ -1,7 +1,6 @@
-// cuGetProcAddress: the way on which the CUDA runtime, statically linked or not, gets at the driver. It asks for the
-// function itself again and then uses what it was given, so that must be ours too.
+// cuGetProcAddress: the way on which the CUDA runtime, statically linked or not, gets at the driver. It asks
+// for the function itself again and then uses what it was given, so that must be ours too.
 #include <dlfcn.h>
-
 #include <fmt/format.h>
 
 #include <cstring>
@@ -24,7 +23,8 @@ int cuGetProcAddress_v2(const char*, void**, int, std::uint64_t, void*);
 namespace accel::cuda {
 namespace {
 
-/// Up to this CUDA version driver.def knows every revision of its names. A newer one may have other arguments.
+/// Up to this CUDA version driver.def knows every revision of its names. A newer one may have other
+/// arguments.
 constexpr int kNewestKnown = 13000;
 constexpr std::uint64_t kPerThread = 2;  // CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
 
@@ -50,7 +50,8 @@ Row rows[] = {
 std::atomic<int> looked_up{0};
 std::atomic<int> handed_out{0};
 
-/// Says on which way the program reaches the driver: one that reaches it on none that we see is the worst case.
+/// Says on which way the program reaches the driver: one that reaches it on none that we see is the worst
+/// case.
 __attribute__((destructor)) void say_how_it_is_reached() {
   if (looked_up.load() == 0) return;
   Process& process = Process::self();
@@ -58,8 +59,9 @@ __attribute__((destructor)) void say_how_it_is_reached() {
     std::vector<std::string> complaints;
     log().configure(Settings::from_environment(complaints), "", -1);
   }
-  log().say(LogLevel::Info, fmt::format("CUDA driver: reached by cuGetProcAddress; {} look-ups, {} of them observed",
-                                        looked_up.load(), handed_out.load()));
+  log().say(LogLevel::Info,
+            fmt::format("CUDA driver: reached by cuGetProcAddress; {} look-ups, {} of them observed",
+                        looked_up.load(), handed_out.load()));
 }
 
 /// The driver exports that very address under some name.
@@ -80,10 +82,12 @@ void* find_wrapper_for(const char* name, void* given, int version, std::uint64_t
   if (is_exported(given) || version > kNewestKnown) return nullptr;
   Row* best = nullptr;
   bool has_per_thread = false;
-  for (const Row& row : rows) has_per_thread = has_per_thread || (row.per_thread && std::strcmp(row.name, name) == 0);
+  for (const Row& row : rows)
+    has_per_thread = has_per_thread || (row.per_thread && std::strcmp(row.name, name) == 0);
   const bool per_thread = (flags & kPerThread) != 0 && has_per_thread;
   for (Row& row : rows) {
-    const bool fits = std::strcmp(row.name, name) == 0 && row.per_thread == per_thread && row.version <= version;
+    const bool fits =
+        std::strcmp(row.name, name) == 0 && row.per_thread == per_thread && row.version <= version;
     if (fits && (best == nullptr || row.version > best->version)) best = &row;
   }
   if (best == nullptr) return nullptr;

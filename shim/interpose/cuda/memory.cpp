@@ -15,7 +15,8 @@ struct ArrayShape {
   unsigned channels;
 };
 
-std::uint64_t bytes_of(std::size_t width, std::size_t height, std::size_t depth, int format, unsigned channels) {
+std::uint64_t bytes_of(std::size_t width, std::size_t height, std::size_t depth, int format,
+                       unsigned channels) {
   const auto at_least_one = [](std::size_t length) { return length == 0 ? 1 : length; };
   const std::size_t element = format == 0x02 || format == 0x09 || format == 0x10   ? 2
                               : format == 0x03 || format == 0x0a || format == 0x20 ? 4
@@ -24,7 +25,9 @@ std::uint64_t bytes_of(std::size_t width, std::size_t height, std::size_t depth,
 }
 
 std::uint64_t array3d_bytes(const ArrayShape* shape) {
-  return shape == nullptr ? 0 : bytes_of(shape->width, shape->height, shape->depth, shape->format, shape->channels);
+  return shape == nullptr
+             ? 0
+             : bytes_of(shape->width, shape->height, shape->depth, shape->format, shape->channels);
 }
 /// CUDA_ARRAY_DESCRIPTOR has no depth.
 std::uint64_t array_bytes(const ArrayShape* shape) {
@@ -33,7 +36,8 @@ std::uint64_t array_bytes(const ArrayShape* shape) {
   return bytes_of(shape->width, shape->height, 1, rest[0], static_cast<unsigned>(rest[1]));
 }
 
-/// `where` answers the address of what was given: asked only after success, as the driver has written it only then.
+/// `where` answers the address of what was given: asked only after success, as the driver has written it only
+/// then.
 template <class Call, class Where>
 int allocate(const Origin& origin, MemoryKind kind, std::uint64_t bytes, Call&& really, Where&& where) {
   Ledger* const ledger = driver_state.nested == 0 ? Ledger::get() : nullptr;
@@ -86,21 +90,23 @@ using cuda::Address;
   cuda::Origin { DriverFunction::symbol, __builtin_return_address(0), __builtin_frame_address(0) }
 
 /// symbol, parameters, arguments, kind, bytes asked for, address given, bytes given (0: as asked)
-#define ACCEL_ALLOCATION(symbol, parameters, arguments, kind, bytes, address, given)              \
-  ACCEL_EXPORT int symbol parameters {                                                            \
-    static constinit cuda::Real real(#symbol);                                                    \
-    auto* const next = real.get<int parameters>();                                                \
-    if (next == nullptr) return driver::kNoDevice;                                                \
-    return cuda::allocate(                                                                        \
-        ORIGIN(symbol), MemoryKind::kind, bytes, [&] { return next arguments; },                  \
-        [&] { return cuda::Given{cuda::address_of(address), static_cast<std::uint64_t>(given)}; }); \
+#define ACCEL_ALLOCATION(symbol, parameters, arguments, kind, bytes, address, given)        \
+  ACCEL_EXPORT int symbol parameters {                                                      \
+    static constinit cuda::Real real(#symbol);                                              \
+    auto* const next = real.get<int parameters>();                                          \
+    if (next == nullptr) return driver::kNoDevice;                                          \
+    return cuda::allocate(                                                                  \
+        ORIGIN(symbol), MemoryKind::kind, bytes, [&] { return next arguments; },            \
+        [&] {                                                                               \
+          return cuda::Given{cuda::address_of(address), static_cast<std::uint64_t>(given)}; \
+        });                                                                                 \
   }
-#define ACCEL_RELEASE(symbol, parameters, arguments, address)                                  \
-  ACCEL_EXPORT int symbol parameters {                                                         \
-    static constinit cuda::Real real(#symbol);                                                 \
-    auto* const next = real.get<int parameters>();                                             \
-    if (next == nullptr) return driver::kNoDevice;                                             \
-    return cuda::release(cuda::address_of(address), [&] { return next arguments; });           \
+#define ACCEL_RELEASE(symbol, parameters, arguments, address)                        \
+  ACCEL_EXPORT int symbol parameters {                                               \
+    static constinit cuda::Real real(#symbol);                                       \
+    auto* const next = real.get<int parameters>();                                   \
+    if (next == nullptr) return driver::kNoDevice;                                   \
+    return cuda::release(cuda::address_of(address), [&] { return next arguments; }); \
   }
 
 // clang-format off
@@ -125,10 +131,10 @@ ACCEL_RELEASE(cuArrayDestroy, (void* p), (p), p)
 // clang-format on
 
 /// `next`: the real function; `ledger`: null where the call only passes through.
-#define REAL(symbol, ...)                                    \
-  static constinit cuda::Real real(#symbol);                 \
-  auto* const next = real.get<int(__VA_ARGS__)>();           \
-  if (next == nullptr) return driver::kNoDevice;             \
+#define REAL(symbol, ...)                                                                      \
+  static constinit cuda::Real real(#symbol);                                                   \
+  auto* const next = real.get<int(__VA_ARGS__)>();                                             \
+  if (next == nullptr) return driver::kNoDevice;                                               \
   cuda::Ledger* const ledger = cuda::driver_state.nested == 0 ? cuda::Ledger::get() : nullptr; \
   const cuda::DriverGuard guard
 
@@ -150,13 +156,15 @@ ACCEL_EXPORT int cuMemCreate(std::uint64_t* handle, std::size_t bytes, const voi
   const auto* where = static_cast<const AllocationProperties*>(properties);
   if (ledger == nullptr || where == nullptr || where->location_type != kLocationDevice) return result;
   if (result == driver::kSuccess) ledger->created(*handle, bytes, where->location);
-  if (result == driver::kOutOfMemory) ledger->failed(ORIGIN(cuMemCreate), MemoryKind::Virtual, bytes, where->location);
+  if (result == driver::kOutOfMemory)
+    ledger->failed(ORIGIN(cuMemCreate), MemoryKind::Virtual, bytes, where->location);
   return result;
 }
 
 ACCEL_EXPORT int cuMemRelease(std::uint64_t handle) {
   REAL(cuMemRelease, std::uint64_t);
-  // Before the call: the value may be somebody else's right after it. A release that fails is a handle that was none.
+  // Before the call: the value may be somebody else's right after it. A release that fails is a handle that
+  // was none.
   if (ledger != nullptr) ledger->released(handle);
   return next(handle);
 }

@@ -1,5 +1,5 @@
-// The driver's function that a wrapper stands in front of: by libcuda's own handle, never through the global scope,
-// where we come first.
+// The driver's function that a wrapper stands in front of: by libcuda's own handle, never through the global
+// scope, where we come first.
 #pragma once
 #include <atomic>
 

@@ -1,4 +1,5 @@
-// Driver functions whose result is looked at, and those in which a thread waits for the GPU: made from their rows.
+// Driver functions whose result is looked at, and those in which a thread waits for the GPU: made from their
+// rows.
 #include <utility>
 
 #include "interpose/cuda/ledger.h"
@@ -8,7 +9,8 @@
 namespace accel::cuda {
 namespace {
 
-/// Every argument of these functions is an integer or a pointer: passed as a word each, in registers or on the stack.
+/// Every argument of these functions is an integer or a pointer: passed as a word each, in registers or on
+/// the stack.
 using Word = std::uintptr_t;
 
 [[gnu::noinline, gnu::cold]] void look_at(const Origin& origin, int result) {
@@ -85,11 +87,11 @@ using cuda::Word;
 #define A11 A10, k
 // clang-format on
 
-#define ACCEL_WATCHED(symbol, n, wait)                                                                       \
-  ACCEL_EXPORT int symbol(P##n) {                                                                            \
-    static constinit cuda::Real real(#symbol);                                                               \
-    return cuda::watch<DriverWait::wait>(                                                                    \
-        {DriverFunction::symbol, __builtin_return_address(0), __builtin_frame_address(0)}, real A##n);      \
+#define ACCEL_WATCHED(symbol, n, wait)                                                                 \
+  ACCEL_EXPORT int symbol(P##n) {                                                                      \
+    static constinit cuda::Real real(#symbol);                                                         \
+    return cuda::watch<DriverWait::wait>(                                                              \
+        {DriverFunction::symbol, __builtin_return_address(0), __builtin_frame_address(0)}, real A##n); \
   }
 #define CUDA_WATCHED(symbol, name, version, per_thread, arguments) ACCEL_WATCHED(symbol, arguments, None)
 #define CUDA_WAIT(symbol, name, version, per_thread, arguments, wait) ACCEL_WATCHED(symbol, arguments, wait)

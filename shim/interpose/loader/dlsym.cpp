@@ -55,8 +55,8 @@ bool defined_elsewhere(const char* name) {
   return search.found;
 }
 
-/// Whether that function, which a handle has led to, is the library's own and not that of a tool which stands in front
-/// of it too.
+/// Whether that function, which a handle has led to, is the library's own and not that of a tool which stands
+/// in front of it too.
 bool offers(const void* function, accel::Library library) {
   return library == accel::Library::Nccl || accel::library_at(function) == library;
 }
@@ -73,8 +73,8 @@ extern "C" __attribute__((visibility("hidden"), used)) std::uintptr_t accel_dlsy
   if (wrapper.function == nullptr || library_at(caller) == wrapper.library) return kJump;
   if (handle == RTLD_NEXT) return kJump;
   if (handle == RTLD_DEFAULT) {
-    // The loader's own order, in which we come first; but what nobody else has must not come into being: programs
-    // probe so.
+    // The loader's own order, in which we come first; but what nobody else has must not come into being:
+    // programs probe so.
     return defined_elsewhere(name) ? kJump : kNothing;
   }
   // The handle must really offer it.
@@ -84,8 +84,9 @@ extern "C" __attribute__((visibility("hidden"), used)) std::uintptr_t accel_dlsy
              : kJump;
 }
 
-// Each stub asks the filter with the caller's return address, and then returns what it says or jumps to the real
-// function with the caller's own arguments and return address: so RTLD_NEXT still means the caller's next.
+// Each stub asks the filter with the caller's return address, and then returns what it says or jumps to the
+// real function with the caller's own arguments and return address: so RTLD_NEXT still means the caller's
+// next.
 #if defined(__x86_64__)
 asm(R"(
   .text

@@ -7,8 +7,8 @@
 #pragma once
 #include <cstdint>
 
-#include "interpose/mpi/abi.h"
 #include "interpose/handle_map.h"
+#include "interpose/mpi/abi.h"
 #include "record/recorder.h"
 
 namespace accel {

@@ -1,7 +1,7 @@
 // MPI datatypes and ops of this process, by what they mean.
 #pragma once
-#include "interpose/mpi/abi.h"
 #include "interpose/handle_map.h"
+#include "interpose/mpi/abi.h"
 #include "signature/datatype.h"
 
 namespace accel {

@@ -66,7 +66,8 @@ std::uint64_t key_of(const UniqueId& id, int rank) {
 
 std::uint16_t stream_number(Handle stream, int communicator_slot) {
   constexpr Handle kPerThread = 2;  // 0 and 1: the legacy default stream
-  const Handle name = stream > kPerThread ? stream : (static_cast<Handle>(communicator_slot) + 1) << 4 | stream;
+  const Handle name =
+      stream > kPerThread ? stream : (static_cast<Handle>(communicator_slot) + 1) << 4 | stream;
   int number = streams.find(name);
   if (number < 0) {
     number = stream_count.fetch_add(1) & 0xffff;

@@ -1,9 +1,9 @@
-// NCCL communicators of this process: which slot of the recorder file, a key that is the same on all members, and
-// what their calls need to be compared.
+// NCCL communicators of this process: which slot of the recorder file, a key that is the same on all members,
+// and what their calls need to be compared.
 //
-// The key comes from the ncclUniqueId, which all members pass; a child's from its parent's key, how many children the
-// parent had before (all members agree on that), and the colour or the ranks that are left out. Never NCCL's own
-// commHash: up to 2.23 it is the same for two splits of one colour.
+// The key comes from the ncclUniqueId, which all members pass; a child's from its parent's key, how many
+// children the parent had before (all members agree on that), and the colour or the ranks that are left out.
+// Never NCCL's own commHash: up to 2.23 it is the same for two splits of one colour.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -26,8 +26,8 @@ struct Communicator {
   int size = 0;
   std::uint64_t key = 0;
   std::atomic<std::uint64_t> children{0};
-  std::atomic<std::uint64_t> ops{0};       ///< made with ncclRedOpCreatePreMulSum
-  std::vector<PairRecord*> pairs[2];       ///< by peer: sends, receives; found at their first use
+  std::atomic<std::uint64_t> ops{0};  ///< made with ncclRedOpCreatePreMulSum
+  std::vector<PairRecord*> pairs[2];  ///< by peer: sends, receives; found at their first use
   std::mutex mutex;
 
   /// nullptr where there are too many.
@@ -53,11 +53,12 @@ void resolve(Recorder& recorder, Communicator& communicator, Handle handle);
 /// Before the real function: right after it another thread may get the same handle.
 void forget(Recorder& recorder, Handle handle, std::uint32_t flags);
 
-/// Key of what comes of an id: the same on all members, another one each time this process uses the id for that rank.
+/// Key of what comes of an id: the same on all members, another one each time this process uses the id for
+/// that rank.
 std::uint64_t key_of(const UniqueId& id, int rank);
 
-/// A small number for the stream, the same as long as it exists. The default streams of two communicators, which may
-/// be on different devices, are taken for different ones.
+/// A small number for the stream, the same as long as it exists. The default streams of two communicators,
+/// which may be on different devices, are taken for different ones.
 std::uint16_t stream_number(Handle stream, int communicator_slot);
 
 }  // namespace accel::nccl

@@ -26,7 +26,9 @@ int raise_mismatch(const Verdict&, const std::string& text) {
   return kInvalidUsage;
 }
 
-int standing_verdict() { return message.load(std::memory_order_relaxed) != nullptr ? kInvalidUsage : kSuccess; }
+int standing_verdict() {
+  return message.load(std::memory_order_relaxed) != nullptr ? kInvalidUsage : kSuccess;
+}
 
 }  // namespace accel::nccl
 

@@ -6,8 +6,8 @@
 
 namespace accel::nccl {
 
-/// Makes ncclGetLastError say `text` from now on and returns ncclInvalidUsage, which every later call returns too: a
-/// communicator whose ranks disagree is of no more use. Ends the process where that is asked for.
+/// Makes ncclGetLastError say `text` from now on and returns ncclInvalidUsage, which every later call returns
+/// too: a communicator whose ranks disagree is of no more use. Ends the process where that is asked for.
 int raise_mismatch(const Verdict& verdict, const std::string& text);
 
 }  // namespace accel::nccl

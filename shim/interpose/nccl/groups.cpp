@@ -11,7 +11,8 @@ namespace accel::nccl {
 std::atomic<Session*> session{nullptr};
 
 Group& group() {
-  // A pointer, not the object: its storage must not be claimed from the loader for threads that never use NCCL.
+  // A pointer, not the object: its storage must not be claimed from the loader for threads that never use
+  // NCCL.
   static thread_local Group* own __attribute__((tls_model("initial-exec"))) = nullptr;
   if (own == nullptr) own = new Group;
   return *own;

@@ -43,9 +43,11 @@ const Session* start(int rank, int size, std::uint64_t key) {
   static const bool made = [&] {
     now = {process.recorder(), &process.sites(), process.settings().check == Check::Sync};
     int version = 0;
-    if (auto* get_version = reinterpret_cast<int (*)(int*)>(find_real("GetVersion", nullptr))) get_version(&version);
-    const std::string text = "NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) +
-                             "." + std::to_string(version % 100) + " (" + library_path() + ")";
+    if (auto* get_version = reinterpret_cast<int (*)(int*)>(find_real("GetVersion", nullptr)))
+      get_version(&version);
+    const std::string text = "NCCL " + std::to_string(version / 10000) + "." +
+                             std::to_string(version / 100 % 100) + "." + std::to_string(version % 100) +
+                             " (" + library_path() + ")";
     std::strncpy(header.nccl, text.c_str(), sizeof header.nccl - 1);
     log().say(LogLevel::Info, "observing NCCL calls: " + text);
     session.store(&now, std::memory_order_release);
@@ -68,7 +70,8 @@ int create(const Session& now, std::uint64_t key, int rank, int size, Handle* ha
   pending.draft.communicator = static_cast<std::uint16_t>(pending.communicator->slot);
   pending.draft.site = now.sites->find(caller, frame);
   pending.draft.count = size;
-  pending.agreement.agreed = mix(agreed_start(Function::NcclCommInitRank, 0, 0), static_cast<std::uint64_t>(size));
+  pending.agreement.agreed =
+      mix(agreed_start(Function::NcclCommInitRank, 0, 0), static_cast<std::uint64_t>(size));
   Group& together = group();
   if (together.depth > 0) {
     const int result = really();
@@ -150,9 +153,9 @@ using nccl::UniqueId;
 #define CALLER __builtin_return_address(0)
 #define FRAME __builtin_frame_address(0)
 /// `next`: the real function; returns from the wrapper where there is none.
-#define REAL(function, ...)                               \
-  static constinit nccl::Real real(#function);            \
-  auto* const next = real.get<int(__VA_ARGS__)>(CALLER);  \
+#define REAL(function, ...)                              \
+  static constinit nccl::Real real(#function);           \
+  auto* const next = real.get<int(__VA_ARGS__)>(CALLER); \
   if (next == nullptr) return nccl::lacks(real.name())
 
 ACCEL_EXPORT int ncclCommInitRank(Handle* comm, int size, UniqueId id, int rank) {
@@ -170,10 +173,12 @@ ACCEL_EXPORT int ncclCommInitRankConfig(Handle* comm, int size, UniqueId id, int
   const std::uint64_t key = nccl::key_of(id, rank);
   const Session* now = nccl::start(rank, size, key);
   if (now == nullptr) return next(comm, size, id, rank, config);
-  return nccl::create(*now, key, rank, size, comm, CALLER, FRAME, [&] { return next(comm, size, id, rank, config); });
+  return nccl::create(*now, key, rank, size, comm, CALLER, FRAME,
+                      [&] { return next(comm, size, id, rank, config); });
 }
 
-ACCEL_EXPORT int ncclCommInitRankScalable(Handle* comm, int size, int rank, int count, UniqueId* ids, void* config) {
+ACCEL_EXPORT int ncclCommInitRankScalable(Handle* comm, int size, int rank, int count, UniqueId* ids,
+                                          void* config) {
   REAL(CommInitRankScalable, Handle*, int, int, int, UniqueId*, void*);
   if (thread_state.nested != 0 || !nccl::valid(rank, size) || count < 1)
     return next(comm, size, rank, count, ids, config);
@@ -193,10 +198,11 @@ ACCEL_EXPORT int ncclCommInitAll(Handle* comms, int count, const int* devices) {
   if (result != nccl::kSuccess) return result;
   static std::atomic<std::uint64_t> times{0};
   // All its ranks are in this process: nobody else needs to find the key.
-  const std::uint64_t key = mix(mix(static_cast<std::uint64_t>(monotonic_ns()), static_cast<std::uint64_t>(getpid())),
-                                ++times) | 1;
+  const std::uint64_t key =
+      mix(mix(static_cast<std::uint64_t>(monotonic_ns()), static_cast<std::uint64_t>(getpid())), ++times) | 1;
   for (int rank = 0; rank < count; ++rank) {
-    if (auto* own = nccl::announce(*now->recorder, key, rank, count)) resolve(*now->recorder, *own, comms[rank]);
+    if (auto* own = nccl::announce(*now->recorder, key, rank, count))
+      resolve(*now->recorder, *own, comms[rank]);
   }
   return result;
 }
@@ -217,7 +223,8 @@ ACCEL_EXPORT int ncclCommSplit(Handle comm, int color, int key, Handle* created,
   return result;
 }
 
-ACCEL_EXPORT int ncclCommShrink(Handle comm, int* excluded, int count, Handle* created, void* config, int flags) {
+ACCEL_EXPORT int ncclCommShrink(Handle comm, int* excluded, int count, Handle* created, void* config,
+                                int flags) {
   REAL(CommShrink, Handle, int*, int, Handle*, void*, int);
   const Session* now = nccl::active();
   nccl::Communicator* parent = now != nullptr ? nccl::communicator(comm) : nullptr;
@@ -236,12 +243,14 @@ ACCEL_EXPORT int ncclCommShrink(Handle comm, int* excluded, int count, Handle* c
   return result;
 }
 
-ACCEL_EXPORT int ncclCommWindowRegister(Handle comm, void* buffer, std::size_t bytes, void* window, int flags) {
+ACCEL_EXPORT int ncclCommWindowRegister(Handle comm, void* buffer, std::size_t bytes, void* window,
+                                        int flags) {
   REAL(CommWindowRegister, Handle, void*, std::size_t, void*, int);
   const Session* now = nccl::active();
   nccl::Communicator* own = now != nullptr ? nccl::communicator(comm) : nullptr;
   if (own == nullptr || library_at(CALLER) == Library::Nccl) return next(comm, buffer, bytes, window, flags);
-  const Agreement agreement{mix(agreed_start(Function::NcclCommWindowRegister, 0, 0), static_cast<std::uint64_t>(flags)), 0};
+  const Agreement agreement{
+      mix(agreed_start(Function::NcclCommWindowRegister, 0, 0), static_cast<std::uint64_t>(flags)), 0};
   return nccl::alone(*now, Function::NcclCommWindowRegister, *own, agreement, -1, CALLER, FRAME,
                      [&] { return next(comm, buffer, bytes, window, flags); });
 }
@@ -251,7 +260,8 @@ ACCEL_EXPORT int ncclCommFinalize(Handle comm) {
   const Session* now = nccl::active();
   nccl::Communicator* own = now != nullptr ? nccl::communicator(comm) : nullptr;
   if (own == nullptr) return next(comm);
-  return nccl::alone(*now, Function::NcclCommFinalize, *own, {}, -1, CALLER, FRAME, [&] { return next(comm); });
+  return nccl::alone(*now, Function::NcclCommFinalize, *own, {}, -1, CALLER, FRAME,
+                     [&] { return next(comm); });
 }
 
 ACCEL_EXPORT int ncclCommDestroy(Handle comm) {

@@ -91,7 +91,8 @@ void* find_real(const char* name, const void* caller) {
 int lacks(const char* name) {
   static std::atomic<bool> said{false};
   if (!said.exchange(true)) {
-    log().say(LogLevel::Error, std::string("nccl") + name + " was called, but no NCCL in this process has it");
+    log().say(LogLevel::Error,
+              std::string("nccl") + name + " was called, but no NCCL in this process has it");
   }
   constexpr int kInvalidUsage = 5;
   return kInvalidUsage;

@@ -4,8 +4,8 @@
 
 namespace accel::nccl {
 
-/// The NCCL that `caller` is bound to: several copies in one process are real. nullptr: it lacks the function.
-/// `name` without its "nccl". Not for the hot path.
+/// The NCCL that `caller` is bound to: several copies in one process are real. nullptr: it lacks the
+/// function. `name` without its "nccl". Not for the hot path.
 void* find_real(const char* name, const void* caller);
 
 namespace detail {

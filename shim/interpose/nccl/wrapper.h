@@ -17,7 +17,8 @@ inline constexpr int kInvalidUsage = 5;
 inline constexpr int kInProgress = 7;
 inline bool accepted(int result) { return result == kSuccess || result == kInProgress; }
 
-/// From the first communicator on; null before, while dormant, and in a forked child: then calls are passed through.
+/// From the first communicator on; null before, while dormant, and in a forked child: then calls are passed
+/// through.
 extern std::atomic<Session*> session;
 inline const Session* active() {
   const Session* now = session.load(std::memory_order_acquire);
@@ -46,8 +47,8 @@ struct Group {
 };
 Group& group();
 
-/// Records calls that are about to run together, checks them first in sync mode, runs them, and takes them back if
-/// NCCL refuses.
+/// Records calls that are about to run together, checks them first in sync mode, runs them, and takes them
+/// back if NCCL refuses.
 class Launch {
  public:
   Launch(const Session& session, Pending* calls, std::size_t count);
@@ -80,9 +81,8 @@ Agreement agreement_of(const Call& call, Recorder::Draft& draft, Communicator& c
   std::uint64_t data = 0;
   if constexpr (kReduces) {
     constexpr int kBuiltin = 5;
-    const int made = call.op >= kBuiltin
-                         ? detail::ops.find(call.op ^ static_cast<Handle>(communicator.slot) << 32)
-                         : -1;
+    const int made =
+        call.op >= kBuiltin ? detail::ops.find(call.op ^ static_cast<Handle>(communicator.slot) << 32) : -1;
     draft.op = call.op < kBuiltin ? static_cast<ReduceOpId>(kNcclOp + call.op)
                                   : static_cast<ReduceOpId>(kNcclPreMulSum + (made & 0xfff));
     data = call.send.count == 0 ? 0 : mix(draft.datatype, static_cast<std::uint64_t>(call.send.count));

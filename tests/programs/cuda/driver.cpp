@@ -1,4 +1,5 @@
-// Gets 1 MiB from the driver by each of its routes; then virtual memory, freed in the orders that programs use.
+// Gets 1 MiB from the driver by each of its routes; then virtual memory, freed in the orders that programs
+// use.
 #include <cuda.h>
 #include <dlfcn.h>
 
@@ -39,7 +40,8 @@ int main() {
   cuGetProcAddress("cuMemAlloc", &function, 12000, 0, &status);
   check(reinterpret_cast<Allocate>(function)(&memory[1], kMiB) == CUDA_SUCCESS, "cuGetProcAddress");
   void* library = dlopen("libcuda.so.1", RTLD_NOW);
-  check(reinterpret_cast<Allocate>(dlsym(library, "cuMemAlloc_v2"))(&memory[2], kMiB) == CUDA_SUCCESS, "dlsym");
+  check(reinterpret_cast<Allocate>(dlsym(library, "cuMemAlloc_v2"))(&memory[2], kMiB) == CUDA_SUCCESS,
+        "dlsym");
   check(reinterpret_cast<Allocate>(dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"))(&memory[3], kMiB) == CUDA_SUCCESS,
         "dlsym(RTLD_DEFAULT)");
   using Lookup = CUresult (*)(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*);

@@ -1,5 +1,5 @@
-// Gets memory from the runtime in every way it has and gives it back; one request fails. Ends at the first call that does
-// something else than expected.
+// Gets memory from the runtime in every way it has and gives it back; one request fails. Ends at the first
+// call that does something else than expected.
 #include <cuda_runtime.h>
 
 #include <cstdio>

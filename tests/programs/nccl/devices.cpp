@@ -1,5 +1,5 @@
-// devices [COUNT]: one process, several devices: ncclCommInitAll, then ncclCommInitRank in a group, then in threads.
-// With COUNT device 1 calls with another one.
+// devices [COUNT]: one process, several devices: ncclCommInitAll, then ncclCommInitRank in a group, then in
+// threads. With COUNT device 1 calls with another one.
 #include <thread>
 
 #include "tests/programs/nccl/rank.h"
@@ -56,7 +56,8 @@ int main(int argc, char** argv) {
       ncclComm_t comm;
       NCCL(ncclCommInitRank(&comm, kDevices, id, device));
       for (int step = 0; step < 10; ++step)
-        NCCL(ncclAllReduce(buffers[device], buffers[device], kCount, ncclFloat32, ncclSum, comm, streams[device]));
+        NCCL(ncclAllReduce(buffers[device], buffers[device], kCount, ncclFloat32, ncclSum, comm,
+                           streams[device]));
       CUDA(cudaStreamSynchronize(streams[device]));
       NCCL(ncclCommDestroy(comm));
     });

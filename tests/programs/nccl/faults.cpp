@@ -33,8 +33,8 @@ void pass_on(std::size_t sent, std::size_t expected, bool grouped) {
 
 __attribute__((noinline)) void train_step(const std::string& fault) {
   const bool odd = me.rank == 1;
-  const bool leaves = is("exit0", fault) || is("raises", fault) || is("killed", fault) || is("throws", fault) ||
-                      is("oom", fault) || is("destroyed", fault);
+  const bool leaves = is("exit0", fault) || is("raises", fault) || is("killed", fault) ||
+                      is("throws", fault) || is("oom", fault) || is("destroyed", fault);
   if (leaves && !odd) {
     reduce_gradients(kCount);
     return arrive(me);
@@ -112,7 +112,8 @@ __attribute__((noinline)) void train_step(const std::string& fault) {
     if (odd) CUDA(cudaFree(batch));
   } else if (is("oom-skips", fault)) {
     float* batch = nullptr;
-    const bool skips = odd && cudaMalloc(reinterpret_cast<void**>(&batch), std::size_t{2} << 30) != cudaSuccess;
+    const bool skips =
+        odd && cudaMalloc(reinterpret_cast<void**>(&batch), std::size_t{2} << 30) != cudaSuccess;
     if (!skips) reduce_gradients(kCount);
     if (skips) {
       for (;;) pause();

@@ -1,5 +1,5 @@
-// random SEED COUNT [fault]: COUNT random programs of NCCL calls, the same on all ranks; prints a hash of all results.
-// With "fault", each ends with one call in which one rank differs from the others, and says how.
+// random SEED COUNT [fault]: COUNT random programs of NCCL calls, the same on all ranks; prints a hash of all
+// results. With "fault", each ends with one call in which one rank differs from the others, and says how.
 #include <cstdint>
 #include <random>
 
@@ -36,12 +36,13 @@ struct Call {
   int shift = 1;  ///< of the ring
 };
 
-const ncclDataType_t kTypes[] = {ncclInt8, ncclUint8, ncclInt32, ncclInt64, ncclFloat16, ncclFloat32, ncclFloat64};
+const ncclDataType_t kTypes[] = {ncclInt8,    ncclUint8,   ncclInt32,  ncclInt64,
+                                 ncclFloat16, ncclFloat32, ncclFloat64};
 std::size_t size_of(ncclDataType_t type) {
-  return type == ncclInt8 || type == ncclUint8       ? 1
-         : type == ncclFloat16                       ? 2
+  return type == ncclInt8 || type == ncclUint8      ? 1
+         : type == ncclFloat16                      ? 2
          : type == ncclInt32 || type == ncclFloat32 ? 4
-                                                     : 8;
+                                                    : 8;
 }
 
 Call draw(const Communicator& on) {
@@ -71,12 +72,13 @@ void issue(const Communicator& on, const Call& call, std::size_t part = 0) {
       if (on.rank == call.root) {
         NCCL(ncclBcast(send, call.count, call.type, call.root, on.comm, stream));
       } else {
-        NCCL(ncclBroadcast(send, send, call.count * size_of(call.type), ncclUint8, call.root, on.comm, stream));
+        NCCL(ncclBroadcast(send, send, call.count * size_of(call.type), ncclUint8, call.root, on.comm,
+                           stream));
       }
       break;
     case 2:
-      NCCL(ncclReduce(send, on.rank == call.root ? receive : nullptr, call.count, call.type, call.op, call.root, on.comm,
-                      stream));
+      NCCL(ncclReduce(send, on.rank == call.root ? receive : nullptr, call.count, call.type, call.op,
+                      call.root, on.comm, stream));
       break;
     case 3:
       NCCL(ncclAllGather(send, receive, call.count, call.type, on.comm, stream));
@@ -111,7 +113,8 @@ void take_results() {
 void fill(unsigned seed) {
   std::vector<unsigned char> host(bytes_of_all());
   // Small integers as bytes: no reduction depends on rounding, no float is a NaN.
-  for (std::size_t i = 0; i < host.size(); ++i) host[i] = static_cast<unsigned char>((i + seed + static_cast<unsigned>(me.rank)) % 3);
+  for (std::size_t i = 0; i < host.size(); ++i)
+    host[i] = static_cast<unsigned char>((i + seed + static_cast<unsigned>(me.rank)) % 3);
   CUDA(cudaMemcpy(send_all, host.data(), host.size(), cudaMemcpyHostToDevice));
   CUDA(cudaMemset(receive_all, 0, host.size()));
 }
@@ -122,7 +125,8 @@ Communicator split(const Communicator& parent) {
   Communicator child;
   const int colours = 1 + below(2);
   const int reverse = below(2);
-  NCCL(ncclCommSplit(parent.comm, parent.rank % colours, reverse ? -parent.rank : parent.rank, &child.comm, nullptr));
+  NCCL(ncclCommSplit(parent.comm, parent.rank % colours, reverse ? -parent.rank : parent.rank, &child.comm,
+                     nullptr));
   NCCL(ncclCommCount(child.comm, &child.size));
   NCCL(ncclCommUserRank(child.comm, &child.rank));
   return child;
@@ -130,8 +134,8 @@ Communicator split(const Communicator& parent) {
 
 void run(ncclComm_t comm) {
   const Communicator world = whole(comm);
-  // Draws depend on a communicator's size, which differs between the parts of a split: each part draws for itself, and
-  // all meet again with the same numbers.
+  // Draws depend on a communicator's size, which differs between the parts of a split: each part draws for
+  // itself, and all meet again with the same numbers.
   const bool splits = me.size > 1 && below(4) == 0;
   const auto part_seed = random_numbers();
   const int calls = 1 + below(6);

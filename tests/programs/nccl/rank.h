@@ -59,7 +59,8 @@ inline ncclUniqueId share_id(const Rank& me, const char* name = "id") {
 
 /// Says that this rank has come so far.
 inline void arrive(const Rank& me) {
-  std::ofstream(std::string(std::getenv("RENDEZVOUS")) + "/arrived." + std::to_string(me.rank)) << getpid() << '\n';
+  std::ofstream(std::string(std::getenv("RENDEZVOUS")) + "/arrived." + std::to_string(me.rank))
+      << getpid() << '\n';
 }
 /// Waits until all others have.
 inline void await_others(const Rank& me) {
