@@ -13,6 +13,7 @@ extern "C" {
 #define CUDA_MEMORY(symbol, ...) int symbol();
 #define CUDA_WATCHED(symbol, ...) int symbol();
 #define CUDA_WAIT(symbol, ...) int symbol();
+#define CUDA_STREAM(symbol, ...) int symbol();
 #define CUDA_LOOKUP(symbol, ...) int symbol();
 #include "signature/driver.def"
 #define NCCL_COLLECTIVE(name, ...) int nccl##name();
@@ -39,6 +40,7 @@ Wrapper find_wrapper(const char* name) {
 #define CUDA_MEMORY(symbol, ...) CUDA_ENTRY(symbol)
 #define CUDA_WATCHED(symbol, ...) CUDA_ENTRY(symbol)
 #define CUDA_WAIT(symbol, ...) CUDA_ENTRY(symbol)
+#define CUDA_STREAM(symbol, ...) CUDA_ENTRY(symbol)
 #define CUDA_LOOKUP(symbol, ...) CUDA_ENTRY(symbol)
 #include "signature/driver.def"
 #undef CUDA_ENTRY

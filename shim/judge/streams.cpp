@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <tuple>
 
 namespace accel {
 namespace {
@@ -12,12 +12,15 @@ namespace {
 constexpr std::size_t kWindow = 256;
 /// Nothing is looked at while calls still come in: a circle stands still.
 constexpr std::int64_t kQuiet = 100'000'000;
+/// A send that is not complete for so long waits for its receive.
+constexpr std::int64_t kStands = 1'000'000'000;
 
 struct Operation {
   CallRecord record;
   const Members* members = nullptr;
   std::int32_t rank = 0;  ///< of the communicator
   std::size_t launch = 0;
+  bool stands = false;  ///< known not to be complete, for long
 };
 
 /// What one stream runs at once: a call, or those of a group.
@@ -50,6 +53,7 @@ class Play {
 
  private:
   using Key = std::tuple<std::uint64_t, std::int32_t, std::uint64_t>;  // communicator, rank, number
+  using PairKey = std::tuple<std::uint64_t, std::int32_t, std::int32_t, bool, std::uint64_t>;  // and peer, sends
 
   void load(std::size_t process) {
     const ProcessEvidence& from = evidence_.processes[process];
@@ -59,12 +63,16 @@ class Play {
     if (!uses || !from.alive || from.has_left()) return;
     std::map<std::uint16_t, std::size_t> last;  // launch by stream
     for (const CallRecord& record : from.history->recent_on_streams(kWindow)) {
+      if (record.tag == kCapturedStream) continue;  // runs when its graph is launched
       latest_ns_ = std::max(latest_ns_, from.history->started_ns(record));
       const auto slot = std::find_if(from.communicators.begin(), from.communicators.end(),
                                      [&](const auto& one) { return one.slot == record.communicator; });
       if (slot == from.communicators.end()) continue;
       const auto members = communicators_.find(slot->record.key);
       if (members == communicators_.end()) continue;
+      const StreamEvidence* stream = record.tag < from.streams.size() ? &from.streams[record.tag] : nullptr;
+      const bool stands = stream != nullptr && stream->record.tracked != 0 && !stream->knows_complete(record) &&
+                          evidence_.now_ns - stream->since_ns >= kStands;
       const auto previous = last.find(record.tag);
       const bool together = previous != last.end() && launch_number_[previous->second] == record.launch;
       if (!together) {
@@ -72,14 +80,19 @@ class Play {
         launch.process = process;
         if (previous != last.end()) launch.before = previous->second;
         last[record.tag] = launches_.size();
+        launch.ends = stream != nullptr && stream->knows_complete(record);
         launches_.push_back(launch);
         launch_number_.push_back(record.launch);
       }
       const std::size_t launch = last[record.tag];
       launches_[launch].operations.push_back(operations_.size());
-      if (traits(record.function).numbered)
+      if (traits(record.function).numbered) {
         by_number_[{members->first, slot->record.rank, record.sequence}] = operations_.size();
-      operations_.push_back({record, &members->second, slot->record.rank, launch});
+      } else {
+        const bool sends = traits(record.function).flow == Flow::ToPeer;
+        by_pair_[{members->first, slot->record.rank, record.root, sends, record.sequence}] = operations_.size();
+      }
+      operations_.push_back({record, &members->second, slot->record.rank, launch, stands});
     }
   }
 
@@ -99,10 +112,27 @@ class Play {
     }
   }
 
+  static bool is_pair(const Operation& one) { return !traits(one.record.function).numbered; }
+
+  /// The other side of a point-to-point call; nullopt: not called yet, or long ago.
+  std::optional<std::size_t> counterpart(const Operation& one) const {
+    const bool sends = traits(one.record.function).flow == Flow::ToPeer;
+    const auto there = by_pair_.find({one.members->key, one.record.root, one.rank, !sends, one.record.sequence});
+    return there != by_pair_.end() ? std::optional(there->second) : std::nullopt;
+  }
+  static bool needs_counterpart(const Operation& one) {
+    return traits(one.record.function).flow == Flow::FromPeer || one.stands;
+  }
+
   /// The launch of another rank without which this call cannot end, and which cannot start; nullopt: there is
   /// none.
   std::optional<std::size_t> waits_for(const Operation& one) const {
     if (one.members->aborted || one.members->opaque || one.members->twice) return std::nullopt;
+    if (is_pair(one)) {
+      const auto other = needs_counterpart(one) ? counterpart(one) : std::nullopt;
+      if (!other || starts(launches_[operations_[*other].launch])) return std::nullopt;
+      return operations_[*other].launch;
+    }
     for (const Member& member : one.members->seen) {
       const std::int32_t peer = member.communicator.record.rank;
       if (!needs(one, peer)) continue;
@@ -118,6 +148,7 @@ class Play {
   /// Whether a call that has started comes to an end, for all that is known.
   bool ends(const Operation& one) const {
     if (one.members->aborted || one.members->opaque || one.members->twice) return true;
+    if (is_pair(one)) return !needs_counterpart(one) || (counterpart(one) && !waits_for(one));
     for (const Member& member : one.members->seen) {
       const std::int32_t peer = member.communicator.record.rank;
       if (!needs(one, peer)) continue;
@@ -189,6 +220,7 @@ class Play {
   std::vector<Launch> launches_;
   std::vector<std::uint16_t> launch_number_;
   std::map<Key, std::size_t> by_number_;
+  std::map<PairKey, std::size_t> by_pair_;
   std::int64_t latest_ns_ = 0;
 };
 
@@ -196,9 +228,12 @@ class Play {
 
 std::optional<Verdict> find_stream_circle(const Evidence& evidence,
                                           const std::map<std::uint64_t, Members>& communicators) {
-  const bool several = std::count_if(communicators.begin(), communicators.end(),
-                                     [](const auto& one) { return one.second.on_stream; }) > 1;
-  if (!several) return std::nullopt;  // one communicator's calls have one order
+  const auto on_streams = std::count_if(communicators.begin(), communicators.end(),
+                                        [](const auto& one) { return one.second.on_stream; });
+  const bool pairs = std::any_of(evidence.processes.begin(), evidence.processes.end(),
+                                 [](const ProcessEvidence& process) { return !process.pairs.empty(); });
+  // Collectives of one communicator have one order.
+  if (on_streams == 0 || (on_streams == 1 && !pairs)) return std::nullopt;
   return Play(evidence, communicators).run();
 }
 

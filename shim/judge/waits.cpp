@@ -25,6 +25,7 @@ Waits::Waits(const Evidence& evidence, const std::map<std::uint64_t, Members>& c
     if (!members.on_stream || members.aborted || members.opaque || members.twice) continue;
     add_stream_waits(members);
     add_pair_waits(members);
+    add_standing_streams(members);
   }
 }
 
@@ -41,6 +42,35 @@ void Waits::add_stream_waits(const Members& members) {
     Wait wait = describe(member.process, {0, *record, process.history->started_ns(*record)});
     wait.on_stream = true;
     if (!wait.needs.empty()) waits_.push_back(std::move(wait));
+  }
+}
+
+/// All members have made the call, and the GPU is known not to have completed it: nobody's mistake that we can see.
+void Waits::add_standing_streams(const Members& members) {
+  std::uint64_t least = UINT64_MAX;
+  for (const Member& member : members.seen) least = std::min(least, member.communicator.record.sequence);
+  if (!members.complete() || least == 0) return;
+  for (const Member& member : members.seen) {
+    const ProcessEvidence& process = evidence_.processes[member.process];
+    if (!process.alive || process.has_left()) continue;
+    for (std::uint16_t number = 0; number < process.streams.size(); ++number) {
+      const StreamEvidence& stream = process.streams[number];
+      constexpr std::int64_t kWorthALook = 100'000'000;
+      const bool stands = stream.record.tracked != 0 && stream.record.completed < stream.record.launched &&
+                          evidence_.now_ns - stream.since_ns >= kWorthALook;
+      if (!stands) continue;
+      // The first on the stream that is not complete.
+      const auto record = process.history->call(member.communicator.slot, least);
+      if (!record || !traits(record->function).on_stream || record->tag != number || record->returned == 0) continue;
+      if (record->launch != static_cast<std::uint16_t>(stream.record.completed + 1)) continue;
+      Wait wait;
+      wait.process = member.process;
+      wait.call = {0, *record, std::max(stream.since_ns, process.history->started_ns(*record))};
+      wait.members = &members;
+      wait.on_stream = true;
+      wait.all_called = true;
+      waits_.push_back(std::move(wait));
+    }
   }
 }
 
@@ -345,6 +375,11 @@ std::optional<Verdict> Waits::find_late(const JudgePolicy& policy) const {
   verdict.waited_ns = longest_ns;
   if (longest->members != nullptr && longest->call.record.function == Function::NcclCommInitRank)
     verdict.absent = longest->members->absent();
+  if (longest->all_called) {
+    verdict.details.emplace_back(
+        "all ranks have made the call and their arguments agree: not a usage error; the GPU, the network or work before it "
+        "on the stream does not progress");
+  }
   for (const std::size_t missing : longest->missing) {
     const ProcessEvidence& process = evidence_.processes[missing];
     std::optional<CallRecord> elsewhere;

@@ -31,12 +31,14 @@ class Waits {
     std::vector<std::size_t> missing;              ///< have not made the call, needed or not
     bool certain_only_when_gone_for_long = false;  ///< point-to-point, MPI_Finalize
     bool on_stream = false;                        ///< the thread has returned from it; its stream waits
+    bool all_called = false;                       ///< and nobody is missing
   };
 
   Wait describe(std::size_t process, const BlockedCall& call) const;
   void add_absentees(Wait& wait) const;
   void add_stream_waits(const Members& members);
   void add_pair_waits(const Members& members);
+  void add_standing_streams(const Members& members);
   bool gone(const Wait& wait, std::size_t process) const;
   bool needs_peer(const Wait& wait, const CallRecord& record, std::int32_t rank, std::int32_t peer) const;
   bool departed_in_vain(const Wait& wait, std::size_t missing, const JudgePolicy& policy) const;

@@ -19,9 +19,12 @@ namespace {
 
 /// How soon somebody who does not lead notices that nobody does.
 constexpr std::int64_t kFollowInterval = 200'000'000;
+/// How often there is something else to do.
+constexpr std::int64_t kTaskInterval = 30'000'000;
 /// What a killed job left behind is swept away after an hour.
 constexpr std::int64_t kSweepAge = 3600;
 
+std::atomic<void (*)()> task{nullptr};
 std::atomic<bool> stopping{false};
 std::atomic<bool> busy{false};  ///< in a turn, which may have a verdict to report
 
@@ -32,11 +35,12 @@ class Agent {
       const std::uint32_t command = process_.board().command.load();
       busy.store(true);
       obey();
+      if (auto* also = task.load()) also();
       if (leadership_.held() || leadership_.acquire(process_.run())) {
         lead();
       } else {
         busy.store(false);
-        futex_wait(process_.board().command, command, kFollowInterval);
+        futex_wait(process_.board().command, command, task.load() != nullptr ? kTaskInterval : kFollowInterval);
       }
     }
   }
@@ -106,6 +110,8 @@ void start_agent() {
     log().say(LogLevel::Warning, "no thread can be created; this process answers no requests");
   }
 }
+
+void on_each_turn(void (*new_task)()) { task.store(new_task); }
 
 void stop_agent() {
   stopping.store(true);

@@ -59,6 +59,16 @@ struct BlockedCall {
   std::int64_t since_ns = 0;  ///< monotonic
 };
 
+struct StreamEvidence {
+  StreamRecord record{};
+  std::int64_t since_ns = 0;  ///< record.since; monotonic
+
+  /// Whether a call on this stream is known to be complete.
+  bool knows_complete(const CallRecord& call) const {
+    return static_cast<std::int16_t>(static_cast<std::uint16_t>(record.completed) - call.launch) >= 0;
+  }
+};
+
 struct ProcessEvidence {
   std::int32_t pid = 0;
   std::string host;
@@ -81,6 +91,7 @@ struct ProcessEvidence {
   std::vector<BlockedCall> blocked;
   std::vector<DriverWait> driver_waits;  ///< of threads that wait for the GPU
   std::vector<PairRecord> pairs;
+  std::vector<StreamEvidence> streams;
   std::uint32_t libraries = 0;          ///< kUses*
   std::vector<MemoryEpisode> episodes;  ///< oldest first; those that are not Recovered
   BrokenContext broken{};

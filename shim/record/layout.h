@@ -33,7 +33,7 @@ struct alignas(64) CallRecord {
   std::int64_t count;      ///< elements; for a vector collective where its PeerBlocks lie, see Vectors
   std::int32_t root;       ///< root, or the peer of a point-to-point call; communicator rank
   std::uint16_t returned;  ///< 1 when the call has returned
-  std::uint16_t launch;    ///< NCCL: calls of one group have the same; counts the process's launches
+  std::uint16_t launch;    ///< NCCL: the launch on its stream, low bits; calls of one group have the same
   DatatypeId datatype;
   ReduceOpId op;
   std::uint16_t site;  ///< index into RecorderFile::sites
@@ -104,6 +104,18 @@ struct alignas(64) DeviceMemory {
   std::uint64_t failures;
 };
 
+/// How far the GPU has come on a stream with NCCL's work.
+struct StreamRecord {
+  std::uint64_t launched;   ///< launches so far
+  std::uint64_t completed;  ///< of those, known to be complete
+  std::uint64_t since;      ///< ticks: when that was learnt, or when the first launch after it was made
+  std::uint32_t tracked;    ///< 1: what is not known to be complete is asked for
+  std::uint32_t unused;
+};
+/// Stands in CallRecord::tag where the call went into a graph, and where there are too many streams.
+inline constexpr std::uint16_t kCapturedStream = 0xffff;
+inline constexpr std::uint16_t kUntrackedStream = 0xfffe;
+
 /// What has become of a failed allocation.
 enum class EpisodeState : std::uint8_t {
   None,
@@ -169,6 +181,7 @@ struct StackRecord {
   std::uint64_t pcs[kStackDepth];
 };
 
+inline constexpr std::size_t kMaxStreams = 256;
 inline constexpr std::size_t kMaxDevices = 16;
 inline constexpr std::size_t kMaxEpisodes = 64;
 inline constexpr std::size_t kMaxThreads = 128;
@@ -241,6 +254,7 @@ struct RecorderFile {
     char header_page[4096];
   };
   ThreadRecord threads[kMaxThreads];
+  StreamRecord streams[kMaxStreams];
   DeviceMemory memory[kMaxDevices];
   MemoryEpisode episodes[kMaxEpisodes];
   CommunicatorRecord communicators[kMaxCommunicators];

@@ -141,6 +141,15 @@ bool RecordReader::read(ProcessEvidence& process) const {
   process.pairs.resize(std::min<std::size_t>(header_.pairs, kMaxPairs));
   if (!copy(offsetof(RecorderFile, pairs), process.pairs.data(), process.pairs.size() * sizeof(PairRecord)))
     process.pairs.clear();
+  std::vector<StreamRecord> streams(kMaxStreams);
+  if (header_.libraries & kUsesNccl &&
+      copy(offsetof(RecorderFile, streams), streams.data(), streams.size() * sizeof(StreamRecord))) {
+    const ClockPair now = ClockPair::now();
+    for (const StreamRecord& stream : streams) {
+      if (stream.launched == 0) break;
+      process.streams.push_back({stream, to_monotonic(stream.since, header_.begin, now)});
+    }
+  }
   process.broken = header_.broken;
   const std::size_t episodes = std::min<std::size_t>(header_.episodes, kMaxEpisodes);
   for (std::size_t i = 0; i < episodes; ++i) {

@@ -7,6 +7,7 @@ namespace accel {
 /// A communicator, datatype or op as the application passes it: a pointer in Open MPI, a 32-bit integer in
 /// MPICH, whose upper half may then be garbage (clang -O0 leaves it so from the 7th argument on).
 using Handle = std::uintptr_t;
+inline constexpr Handle kNoHandle = ~Handle{0};
 
 /// One side's buffer: where, how many, of what. Vector collectives have one count (and for Alltoallw one
 /// type) a peer: the arrays belong to the application and are valid during the call only.

@@ -11,6 +11,7 @@ enum class DriverFunction : std::uint16_t {
 #define CUDA_MEMORY(symbol, ...) symbol,
 #define CUDA_WATCHED(symbol, ...) symbol,
 #define CUDA_WAIT(symbol, ...) symbol,
+#define CUDA_STREAM(symbol, ...) symbol,
 #define CUDA_LOOKUP(symbol, ...) symbol,
 #include "signature/driver.def"
   Count_
@@ -23,6 +24,7 @@ constexpr std::string_view name_of(DriverFunction function) {
 #define CUDA_MEMORY(symbol, ...) #symbol,
 #define CUDA_WATCHED(symbol, ...) #symbol,
 #define CUDA_WAIT(symbol, ...) #symbol,
+#define CUDA_STREAM(symbol, ...) #symbol,
 #define CUDA_LOOKUP(symbol, ...) #symbol,
 #include "signature/driver.def"
   };

@@ -139,6 +139,7 @@ TEST(Library, ExportsOnlyWhatItStandsInFrontOf) {
 #define CUDA_MEMORY(symbol, ...) expected.insert(#symbol);
 #define CUDA_WATCHED(symbol, ...) expected.insert(#symbol);
 #define CUDA_WAIT(symbol, ...) expected.insert(#symbol);
+#define CUDA_STREAM(symbol, ...) expected.insert(#symbol);
 #define CUDA_LOOKUP(symbol, ...) expected.insert(#symbol);
 #include "signature/driver.def"
   const Outcome names =

@@ -15,6 +15,7 @@ extern "C" {
 #define CUDA_MEMORY(symbol, ...) int symbol();
 #define CUDA_WATCHED(symbol, ...) int symbol();
 #define CUDA_WAIT(symbol, ...) int symbol();
+#define CUDA_STREAM(symbol, ...) int symbol();
 #include "signature/driver.def"
 int cuGetProcAddress(const char*, void**, int, std::uint64_t);
 int cuGetProcAddress_v2(const char*, void**, int, std::uint64_t, void*);
@@ -42,6 +43,7 @@ Row rows[] = {
 #define CUDA_MEMORY(symbol, name, version, per_thread) ROW(symbol, name, version, per_thread)
 #define CUDA_WATCHED(symbol, name, version, per_thread, ...) ROW(symbol, name, version, per_thread)
 #define CUDA_WAIT(symbol, name, version, per_thread, ...) ROW(symbol, name, version, per_thread)
+#define CUDA_STREAM(symbol, name, version, per_thread) ROW(symbol, name, version, per_thread)
 #define CUDA_LOOKUP(symbol, name, version, per_thread) ROW(symbol, name, version, per_thread)
 #include "signature/driver.def"
 #undef ROW

@@ -12,11 +12,6 @@ std::unique_ptr<Communicator> communicators[kMaxCommunicators];
 HandleMap<1024> ops;
 }  // namespace detail
 
-namespace {
-HandleMap<4096> streams;
-std::atomic<int> stream_count{0};
-}  // namespace
-
 PairRecord* Communicator::pair(Recorder& recorder, int peer, bool receives) {
   if (peer < 0 || peer >= size) return nullptr;
   const std::lock_guard lock(mutex);
@@ -62,18 +57,6 @@ std::uint64_t key_of(const UniqueId& id, int rank) {
   const std::lock_guard lock(mutex);
   const std::uint64_t before = times[{key, rank}]++;
   return (before == 0 ? key : mix(key, before)) | 1;
-}
-
-std::uint16_t stream_number(Handle stream, int communicator_slot) {
-  constexpr Handle kPerThread = 2;  // 0 and 1: the legacy default stream
-  const Handle name =
-      stream > kPerThread ? stream : (static_cast<Handle>(communicator_slot) + 1) << 4 | stream;
-  int number = streams.find(name);
-  if (number < 0) {
-    number = stream_count.fetch_add(1) & 0xffff;
-    streams.set(name, number);
-  }
-  return static_cast<std::uint16_t>(number);
 }
 
 }  // namespace accel::nccl

@@ -57,8 +57,4 @@ void forget(Recorder& recorder, Handle handle, std::uint32_t flags);
 /// that rank.
 std::uint64_t key_of(const UniqueId& id, int rank);
 
-/// A small number for the stream, the same as long as it exists. The default streams of two communicators,
-/// which may be on different devices, are taken for different ones.
-std::uint16_t stream_number(Handle stream, int communicator_slot);
-
 }  // namespace accel::nccl

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "interpose/export.h"
+#include "interpose/nccl/completion.h"
 #include "interpose/nccl/errors.h"
 #include "interpose/nccl/wrapper.h"
 #include "interpose/sync_check.h"
@@ -18,17 +19,35 @@ Group& group() {
   return *own;
 }
 
-std::uint16_t next_launch() {
-  static std::atomic<std::uint16_t> launches{0};
-  return launches.fetch_add(1, std::memory_order_relaxed);
+namespace {
+
+/// Where each call runs; those of one group on one stream together.
+void place(Recorder& recorder, Pending* calls, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    Pending& one = calls[i];
+    if (!traits(one.draft.function).on_stream) continue;
+    const auto same = std::find_if(calls, calls + i, [&](const Pending& other) {
+      return other.stream == one.stream && other.communicator == one.communicator &&
+             traits(other.draft.function).on_stream;
+    });
+    Place where{static_cast<std::uint16_t>(same->draft.tag), same->draft.launch};
+    if (same == calls + i) where = next_place(recorder, one.stream, one.communicator->slot);
+    one.draft.tag = where.stream;
+    one.draft.launch = where.launch;
+    // Executed when the graph is launched: all ranks must mean the same by it.
+    if (where.stream == kCapturedStream) one.agreement.agreed = mix(one.agreement.agreed, 0x6772617068);
+  }
 }
 
+}  // namespace
+
 Launch::Launch(const Session& session, Pending* calls, std::size_t count)
-    : session_(session), tickets_(few_.data()), count_(count) {
+    : session_(session), calls_(calls), tickets_(few_.data()), count_(count) {
   if (count > few_.size()) {
     many_.resize(count);
     tickets_ = many_.data();
   }
+  place(*session.recorder, calls, count);
   ThreadRecord* const thread = thread_record(*session.recorder);
   for (std::size_t i = 0; i < count; ++i) {
     const Pending& one = calls[i];
@@ -59,6 +78,12 @@ void Launch::end(int result) {
       Recorder::end(tickets_[i]);
     }
   }
+  for (std::size_t i = 0; i < count_ && accepted(result); ++i) {
+    const Recorder::Draft& draft = calls_[i].draft;
+    const bool again = i > 0 && calls_[i - 1].draft.tag == draft.tag;
+    if (traits(draft.function).on_stream && !again)
+      launched(*session_.recorder, {static_cast<std::uint16_t>(draft.tag), draft.launch});
+  }
 }
 
 namespace {
@@ -76,8 +101,6 @@ int end_group(const Session& now, Group& together, End&& really) {
     for (const auto& creation : creations) resolve(*now.recorder, *creation.communicator, 0);
     return really();
   }
-  const std::uint16_t number = next_launch();
-  for (Pending& one : calls) one.draft.launch = number;
   Launch launch(now, calls.data(), calls.size());
   if (launch.verdict() != kSuccess) {
     // NCCL (since 2.22) can end a group without running it.

@@ -29,6 +29,7 @@ inline const Session* active() {
 struct Pending {
   Communicator* communicator = nullptr;
   PairRecord* pair = nullptr;  ///< of a point-to-point call
+  Handle stream = 0;
   Recorder::Draft draft;
   Agreement agreement;
 };
@@ -60,13 +61,11 @@ class Launch {
   const Session& session_;
   std::array<Recorder::Ticket, 4> few_;
   std::vector<Recorder::Ticket> many_;
+  Pending* calls_;
   Recorder::Ticket* tickets_;
   std::size_t count_;
   int verdict_ = kSuccess;
 };
-
-/// A number for the calls that run together; 16 bits of it go into the record.
-std::uint16_t next_launch();
 
 /// After a verdict: what the program's next call returns; 0: there is none. Sets what ncclGetLastError says.
 int standing_verdict();
@@ -118,7 +117,7 @@ int intercept(Real& real, const void* caller, const void* frame, Roles... argume
   pending.draft.communicator = static_cast<std::uint16_t>(own->slot);
   pending.draft.site = site;
   pending.draft.root = pair ? call.peer : call.root;
-  pending.draft.tag = stream_number(call.stream, own->slot);
+  pending.stream = call.stream;
   pending.agreement = agreement_of<function, flow, pair, Roles...>(call, pending.draft, *own);
   if constexpr (pair) pending.pair = own->pair(*now->recorder, call.peer, flow == Flow::FromPeer);
 
@@ -132,7 +131,6 @@ int intercept(Real& real, const void* caller, const void* frame, Roles... argume
     }
     return result;
   }
-  pending.draft.launch = next_launch();
   Launch launch(*now, &pending, 1);
   if (launch.verdict() != kSuccess) [[unlikely]]
     return launch.verdict();

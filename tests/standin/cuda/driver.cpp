@@ -634,6 +634,19 @@ CUresult is_capturing(CUstream handle, CUstreamCaptureStatus* status, bool per_t
   *status = stream->capture ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }
+CUresult context_of(CUstream handle, CUcontext* context, bool per_thread) {
+  INITIALIZED;
+  if (current() != nullptr && current()->stream(handle, per_thread) != nullptr) {
+    *context = reinterpret_cast<CUcontext>(current());
+    return CUDA_SUCCESS;
+  }
+  for (Context* const one : primary) {
+    if (one == nullptr || one->stream(handle, per_thread) == nullptr) continue;
+    *context = reinterpret_cast<CUcontext>(one);
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_INVALID_HANDLE;
+}
 CUresult launch_graph(CUgraphExec graph, CUstream handle, bool per_thread) {
   const auto one = *reinterpret_cast<std::shared_ptr<Graph>*>(graph);
   return enqueue(handle, per_thread, [one] {
@@ -689,6 +702,7 @@ BOTH(cuEventRecord, _ptsz, (CUevent e, CUstream s), record_event(e, s, kPerThrea
 BOTH(cuStreamBeginCapture_v2, _ptsz, (CUstream s, CUstreamCaptureMode), begin_capture(s, kPerThread))
 BOTH(cuStreamEndCapture, _ptsz, (CUstream s, CUgraph* g), end_capture(s, g, kPerThread))
 BOTH(cuStreamIsCapturing, _ptsz, (CUstream s, CUstreamCaptureStatus* v), is_capturing(s, v, kPerThread))
+BOTH(cuStreamGetCtx, _ptsz, (CUstream s, CUcontext* c), context_of(s, c, kPerThread))
 BOTH(cuGraphLaunch, _ptsz, (CUgraphExec g, CUstream s), launch_graph(g, s, kPerThread))
 BOTH(cuLaunchHostFunc, _ptsz, (CUstream s, CUhostFn f, void* u), enqueue(s, kPerThread, [=] { f(u); }))
 BOTH(cuLaunchKernel, _ptsz, (CUfunction f, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
@@ -814,6 +828,7 @@ const EntryPoint kEntryPoints[] = {
   TWO(cuStreamBeginCapture, 10010, 10010, ::cuStreamBeginCapture_v2, _ptsz)
   TWO(cuStreamEndCapture, 10000, 10000, ::cuStreamEndCapture, _ptsz)
   TWO(cuStreamIsCapturing, 10000, 10000, ::cuStreamIsCapturing, _ptsz)
+  TWO(cuStreamGetCtx, 9020, 9020, ::cuStreamGetCtx, _ptsz)
   TWO(cuGraphLaunch, 10000, 10000, ::cuGraphLaunch, _ptsz) TWO(cuLaunchHostFunc, 10000, 10000, ::cuLaunchHostFunc, _ptsz)
   TWO(cuLaunchKernel, 4000, 7000, ::cuLaunchKernel, _ptsz)
   TWO(cuMemcpy, 4000, 7000, ::cuMemcpy, _ptds) TWO(cuMemcpyAsync, 4000, 7000, ::cuMemcpyAsync, _ptsz)
