@@ -70,6 +70,10 @@ const char* name_of(Field field) {
       return "number of ranks";
     case Field::Rank:
       return "rank";
+    case Field::Captured:
+      return "capture into a graph";
+    case Field::UniqueId:
+      return "ncclUniqueId";
   }
   return "?";
 }

@@ -20,7 +20,7 @@ enum class VerdictKind {
 };
 
 /// Which parts of a call differ between ranks.
-enum class Field { Kind, Count, Datatype, ReduceOp, Root, Peers, Size, Rank };
+enum class Field { Kind, Count, Datatype, ReduceOp, Root, Peers, Size, Rank, Captured, UniqueId };
 
 /// What one process has to do with it.
 struct Party {

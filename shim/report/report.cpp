@@ -67,6 +67,7 @@ std::string shape(const Party& party) {
   if (call.function == Function::NcclCommInitRank) words.push_back(fmt::format("{} ranks", call.count));
   if (what.reduces) words.emplace_back(name_of_op(call.op));
   if (what.rooted) words.push_back(fmt::format("root {}", call.root));
+  if (what.on_stream && call.tag == kCapturedStream) words.emplace_back("captured into a graph");
   if ((what.flow == Flow::ToPeer || what.flow == Flow::FromPeer) && call.root != -1) {
     words.push_back(fmt::format("{} {}", what.flow == Flow::FromPeer ? "from" : "to", call.root));
   }

@@ -67,8 +67,8 @@ TEST_P(Nccl, ADisagreementIsReported) {
       {"same-rank",
        80,
        {"processes 1, 2 claim the same rank", "Process 1, 2: ncclCommInitRank as rank 2 of 4"}},
-      {"sizes",
-       80,
+            {"captured", 80, {"Differs in: capture into a graph", "Process 1: float32[1024], sum, captured into a graph  <- differs"}},
+      {"sizes", 80,
        {"the processes disagree on its number of ranks", "Process 1: 5 ranks        <- differs"}},
   };
   for (const Expectation& expected : faults) {
@@ -125,10 +125,18 @@ TEST_P(Nccl, ACircleIsADeadlockAtOnce) {
   expect_clean();
 }
 
+TEST_P(Nccl, SendsThatWaitForEachOtherAreADeadlock) {
+  const Outcome outcome = run_fault("send-cycle");
+  expect_lines(outcome, {"", 81, {"processes 0-3 wait for each other in a circle.", "Process 3: waits in ncclSend  float32[1024], to 0"}});
+  expect_clean();
+}
+
 TEST_P(Nccl, LateRanksAreWarnedOfThenTimedOut) {
   const std::pair<const char*, const char*> faults[] = {
       {"never", "processes 0, 2, 3 have waited in ncclCommInitRank for 1."},
       {"data-loader", "processes 0, 2, 3 have waited in ncclAllReduce for 1."},
+      {"blocked-stream", "processes 0-3 have waited in ncclAllReduce for 1."},
+      {"blocked-stream", "not a usage error"},
       {"oom-skips", "process 1 had failed to allocate 2048 MiB on GPU 1 before, with 10"},
   };
   for (const auto& [fault, line] : faults) {

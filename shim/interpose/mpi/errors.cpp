@@ -72,6 +72,8 @@ int error_class_of(const Verdict& verdict) {
     case Field::Kind:
     case Field::Size:
     case Field::Rank:
+    case Field::Captured:
+    case Field::UniqueId:
       break;
   }
   return abi().err_other;

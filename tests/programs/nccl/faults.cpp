@@ -127,6 +127,18 @@ __attribute__((noinline)) void train_step(const std::string& fault) {
     const pid_t child = fork();
     if (child == 0) _exit(0);
     reduce_gradients(kCount);
+  } else if (is("blocked-stream", fault)) {
+    // Work before the call on the same stream that never ends.
+    const auto forever = [](void*) {
+      for (;;) pause();
+    };
+    if (odd) CUDA(cudaLaunchHostFunc(stream, forever, nullptr));
+    reduce_gradients(kCount);
+  } else if (is("captured", fault)) {
+    cudaGraph_t graph;
+    if (odd) CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    reduce_gradients(kCount);
+    if (odd) CUDA(cudaStreamEndCapture(stream, &graph));
   } else if (is("raises", fault)) {
     std::exit(1);
   } else {
