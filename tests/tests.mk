@@ -4,7 +4,7 @@ MPIS := openmpi mpich
 programs = $(patsubst tests/programs/%,%,$(basename $(wildcard tests/programs/*.c tests/programs/*.cpp tests/programs/*.f90)))
 PROGRAMS := $(foreach mpi,$(MPIS),$(addprefix $(BUILD)/programs/$(mpi)/,$(programs)))
 EXAMPLES := $(foreach mpi,$(MPIS),$(patsubst examples/%.c,$(BUILD)/examples/$(mpi)/%,$(wildcard examples/*.c)))
-DRIFT    := $(foreach mpi,$(MPIS),$(BUILD)/tests/drift.$(mpi))
+DRIFT    := $(foreach mpi,$(MPIS),$(BUILD)/tests/drift.$(mpi)) $(BUILD)/tests/drift.nccl
 UNIT     := $(call objects,tests/unit)
 JOBS     := $(call objects,tests/jobs)
 PLUGIN   := $(foreach mpi,$(MPIS),$(BUILD)/programs/$(mpi)/plugin.so)
@@ -31,6 +31,9 @@ $(BUILD)/bench/$(1)/%: tests/bench/%.c
 $(BUILD)/examples/$(1)/%: examples/%.c
 	@mkdir -p $$(@D)
 	$$(call run,MPICC,mpicc.$(1) -g -O2 -Wall -Wextra -Iinclude -o $$@ $$<)
+$(BUILD)/programs/$(1)/hybrid: tests/programs/nccl/hybrid.cc tests/programs/nccl/rank.h | $$(STANDINS)
+	@mkdir -p $$(@D)
+	$$(call run,MPICXX,OMPI_CXX=g++ mpicxx.$(1) $$(nccl_flags) -Wno-cast-function-type -o $$@ $$< -lnccl $$(STANDIN)/libcudart_static.a -ldl)
 $(BUILD)/tests/drift.$(1): tests/drift/drift.cpp shim/signature/*.def shim/signature/*.h shim/interpose/mpi/abi.cpp
 	@mkdir -p $$(@D)
 	$$(call run,DRIFT,mpicxx.$(1) -std=c++20 -fsyntax-only -Wno-cast-function-type -Ishim -Iinclude tests/drift/drift.cpp && touch $$@)
@@ -41,7 +44,7 @@ $(foreach mpi,$(MPIS),$(eval $(call mpi_rules,$(mpi))))
 # deps.sh fetches.
 CUDA_INCLUDE = $(firstword $(wildcard $(CUDA_HOME)/include) $(BUILD)/headers)
 STANDIN      := $(BUILD)/standin
-STANDINS     := $(addprefix $(STANDIN)/,libcuda.so.1 interposable/libcuda.so.1 libcudart_static.a libcudart.so.13 libnccl.so.2)
+STANDINS     := $(addprefix $(STANDIN)/,old/libnccl.so.2 libcuda.so.1 interposable/libcuda.so.1 libcudart_static.a libcudart.so.13 libnccl.so.2)
 NCCL_PROGRAMS := $(patsubst tests/programs/nccl/%.cpp,$(BUILD)/programs/nccl/%,$(wildcard tests/programs/nccl/*.cpp))
 NCCL_EXAMPLES := $(patsubst examples/%.cu,$(BUILD)/examples/nccl/%,$(wildcard examples/*.cu))
 standin_flags = -std=c++20 -O1 -g -fPIC -fvisibility=hidden -Wall -Wextra -Werror -MMD -MP -I. -I$(CUDA_INCLUDE) -I$(STANDIN)
@@ -65,12 +68,17 @@ $(STANDIN)/libcudart.so.13: tests/standin/cuda/runtime.cpp
 	$(call run,LINK,$(CXX) $(filter-out -fvisibility=hidden,$(standin_flags)) -shared -Wl$(,)-soname$(,)libcudart.so.13 -o $@ $< -ldl && ln -sf libcudart.so.13 $(@D)/libcudart.so)
 $(STANDIN)/libnccl.so.2: $(addprefix $(STANDIN)/nccl/,nccl.o mesh.o)
 	$(call run,LINK,$(CXX) -shared -Wl$(,)-soname$(,)libnccl.so.2 -Wl$(,)-z$(,)defs -Wl$(,)-rpath$(,)'$$ORIGIN' -o $@ $^ -lgloo -ldl -pthread && ln -sf libnccl.so.2 $(@D)/libnccl.so)
+# An NCCL from before ncclCommSplit.
+$(STANDIN)/old/libnccl.so.2: $(addprefix $(STANDIN)/nccl/,nccl.o mesh.o) tests/standin/nccl/old.map
+	@mkdir -p $(@D)
+	$(call run,LINK,$(CXX) -shared -Wl$(,)-soname$(,)libnccl.so.2 -Wl$(,)--version-script=tests/standin/nccl/old.map -Wl$(,)-rpath$(,)'$$ORIGIN/..' -o $@ $(filter %.o,$^) -lgloo -ldl -pthread)
 nccl_flags = -std=c++17 -g -O1 -Wall -Wextra -Werror -I. -Iinclude -isystem $(CUDA_INCLUDE) -L$(STANDIN) -Wl$(,)-rpath$(,)'$$ORIGIN/../../standin'
 $(BUILD)/programs/nccl/%: tests/programs/nccl/%.cpp tests/programs/nccl/rank.h | $(STANDINS)
 	@mkdir -p $(@D)
 	$(call run,NCCL,$(CXX) $(nccl_flags) -o $@ $< -lnccl $(STANDIN)/libcudart_static.a -ldl -pthread)
 # One program, on every route to the driver: the runtime in it or shared, per-thread default streams, NVIDIA's own runtime
 # where the toolkit is there (up to where it wants a real driver).
+HYBRIDS := $(foreach mpi,$(MPIS),$(BUILD)/programs/$(mpi)/hybrid)
 CUDA_PROGRAMS := $(addprefix $(BUILD)/programs/cuda/,memory_static memory_per_thread memory_shared driver probe \
                    $(if $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a),real_static real_shared))
 $(BUILD)/programs/cuda/memory_static: tests/programs/cuda/memory.cpp | $(STANDINS)
@@ -98,6 +106,15 @@ $(BUILD)/examples/nccl/%: examples/%.cu | $(STANDINS)
 	@mkdir -p $(@D)
 	$(call run,NCCL,$(CXX) -x c++ $(nccl_flags) -O2 -o $@ $< -x none -lnccl $(STANDIN)/libcudart_static.a -ldl -pthread)
 
+NCCL_INCLUDE = $(firstword $(dir $(wildcard $(CUDA_INCLUDE)/nccl.h $(NCCL_HOME)/include/nccl.h $(BUILD)/headers/nccl.h)))
+$(BUILD)/tests/drift.nccl: tests/drift/nccl.cpp tests/drift/nccl_names.sh tests/drift/driver.sh shim/signature/*.def shim/signature/*.h
+	@mkdir -p $(@D)
+	$(call run,DRIFT,$(CXX) -std=c++20 -fsyntax-only -Ishim -Iinclude -I$(NCCL_INCLUDE) -I$(CUDA_INCLUDE) tests/drift/nccl.cpp && \
+	  tests/drift/nccl_names.sh $(NCCL_INCLUDE)/nccl.h shim/signature/functions.def && \
+	  tests/drift/driver.sh $(CUDA_INCLUDE)/cudaTypedefs.h shim/signature/driver.def && touch $@)
+check-headers: ## The tables against the headers of other NCCL versions (downloads them)
+	@tests/drift/nccl_versions.sh $(BUILD) $(CUDA_INCLUDE)
+
 $(BUILD)/suites/unit: $(UNIT) $(CORE) $(BUILD)/launcher/engine.o
 	@mkdir -p $(@D)
 	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -lgtest -lgtest_main -ldl -pthread)
@@ -106,7 +123,7 @@ $(BUILD)/suites/jobs: $(JOBS)
 	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -lgtest -lgtest_main -pthread)
 
 # The victims of sanitized builds stay plain programs; only our own code is instrumented.
-tests: all $(DRIFT) $(PROGRAMS) $(PLUGIN) $(EXAMPLES) $(NCCL_PROGRAMS) $(CUDA_PROGRAMS) $(NCCL_EXAMPLES) $(BUILD)/suites/unit $(BUILD)/suites/jobs
+tests: all $(DRIFT) $(STANDINS) $(PROGRAMS) $(PLUGIN) $(EXAMPLES) $(NCCL_PROGRAMS) $(CUDA_PROGRAMS) $(HYBRIDS) $(NCCL_EXAMPLES) $(BUILD)/suites/unit $(BUILD)/suites/jobs
 
 deps_all = tests/deps.sh && CUDA_HOME='$(CUDA_HOME)' NCCL_HOME='$(NCCL_HOME)' tests/deps.sh headers
 check: ## Install what is missing, build, run all tests
@@ -159,4 +176,4 @@ lint: ## clang-format and clang-tidy
 	  'clang-tidy --quiet "$$@" -- -std=c++20 -DFMT_HEADER_ONLY -Iinclude -Ishim -I. 2>/dev/null' lint
 
 -include $(UNIT:.o=.d) $(JOBS:.o=.d) $(BUILD)/tests/bench/record.d $(BUILD)/tests/fuzz/reader.d
-.PHONY: demo-nccl tests check-unit check-random
+.PHONY: demo-nccl check-headers tests check-unit check-random

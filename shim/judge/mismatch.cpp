@@ -51,7 +51,8 @@ std::vector<Field> differing_fields(const Party& one, const Party& other) {
   if (what.kind != traits(b.function).kind) return {Field::Kind};
   if (a.function == Function::NcclCommInitRank) return {Field::Size};
   std::vector<Field> fields;
-  if (what.on_stream && (a.tag == kCapturedStream) != (b.tag == kCapturedStream)) fields.push_back(Field::Captured);
+  if (what.on_stream && (a.tag == kCapturedStream) != (b.tag == kCapturedStream))
+    fields.push_back(Field::Captured);
   if (a.op != b.op) fields.push_back(Field::ReduceOp);
   if (a.root != b.root) fields.push_back(Field::Root);
   if (!what.data) return fields;

@@ -53,7 +53,8 @@ class Play {
 
  private:
   using Key = std::tuple<std::uint64_t, std::int32_t, std::uint64_t>;  // communicator, rank, number
-  using PairKey = std::tuple<std::uint64_t, std::int32_t, std::int32_t, bool, std::uint64_t>;  // and peer, sends
+  using PairKey =
+      std::tuple<std::uint64_t, std::int32_t, std::int32_t, bool, std::uint64_t>;  // and peer, sends
 
   void load(std::size_t process) {
     const ProcessEvidence& from = evidence_.processes[process];
@@ -71,8 +72,8 @@ class Play {
       const auto members = communicators_.find(slot->record.key);
       if (members == communicators_.end()) continue;
       const StreamEvidence* stream = record.tag < from.streams.size() ? &from.streams[record.tag] : nullptr;
-      const bool stands = stream != nullptr && stream->record.tracked != 0 && !stream->knows_complete(record) &&
-                          evidence_.now_ns - stream->since_ns >= kStands;
+      const bool stands = stream != nullptr && stream->record.tracked != 0 &&
+                          !stream->knows_complete(record) && evidence_.now_ns - stream->since_ns >= kStands;
       const auto previous = last.find(record.tag);
       const bool together = previous != last.end() && launch_number_[previous->second] == record.launch;
       if (!together) {
@@ -90,7 +91,8 @@ class Play {
         by_number_[{members->first, slot->record.rank, record.sequence}] = operations_.size();
       } else {
         const bool sends = traits(record.function).flow == Flow::ToPeer;
-        by_pair_[{members->first, slot->record.rank, record.root, sends, record.sequence}] = operations_.size();
+        by_pair_[{members->first, slot->record.rank, record.root, sends, record.sequence}] =
+            operations_.size();
       }
       operations_.push_back({record, &members->second, slot->record.rank, launch, stands});
     }
@@ -117,7 +119,8 @@ class Play {
   /// The other side of a point-to-point call; nullopt: not called yet, or long ago.
   std::optional<std::size_t> counterpart(const Operation& one) const {
     const bool sends = traits(one.record.function).flow == Flow::ToPeer;
-    const auto there = by_pair_.find({one.members->key, one.record.root, one.rank, !sends, one.record.sequence});
+    const auto there =
+        by_pair_.find({one.members->key, one.record.root, one.rank, !sends, one.record.sequence});
     return there != by_pair_.end() ? std::optional(there->second) : std::nullopt;
   }
   static bool needs_counterpart(const Operation& one) {

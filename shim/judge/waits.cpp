@@ -45,7 +45,8 @@ void Waits::add_stream_waits(const Members& members) {
   }
 }
 
-/// All members have made the call, and the GPU is known not to have completed it: nobody's mistake that we can see.
+/// All members have made the call, and the GPU is known not to have completed it: nobody's mistake that we
+/// can see.
 void Waits::add_standing_streams(const Members& members) {
   std::uint64_t least = UINT64_MAX;
   for (const Member& member : members.seen) least = std::min(least, member.communicator.record.sequence);
@@ -61,7 +62,8 @@ void Waits::add_standing_streams(const Members& members) {
       if (!stands) continue;
       // The first on the stream that is not complete.
       const auto record = process.history->call(member.communicator.slot, least);
-      if (!record || !traits(record->function).on_stream || record->tag != number || record->returned == 0) continue;
+      if (!record || !traits(record->function).on_stream || record->tag != number || record->returned == 0)
+        continue;
       if (record->launch != static_cast<std::uint16_t>(stream.record.completed + 1)) continue;
       Wait wait;
       wait.process = member.process;
@@ -377,7 +379,8 @@ std::optional<Verdict> Waits::find_late(const JudgePolicy& policy) const {
     verdict.absent = longest->members->absent();
   if (longest->all_called) {
     verdict.details.emplace_back(
-        "all ranks have made the call and their arguments agree: not a usage error; the GPU, the network or work before it "
+        "all ranks have made the call and their arguments agree: not a usage error; the GPU, the network or "
+        "work before it "
         "on the stream does not progress");
   }
   for (const std::size_t missing : longest->missing) {

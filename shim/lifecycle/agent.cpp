@@ -40,7 +40,8 @@ class Agent {
         lead();
       } else {
         busy.store(false);
-        futex_wait(process_.board().command, command, task.load() != nullptr ? kTaskInterval : kFollowInterval);
+        futex_wait(process_.board().command, command,
+                   task.load() != nullptr ? kTaskInterval : kFollowInterval);
       }
     }
   }

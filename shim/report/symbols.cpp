@@ -31,7 +31,7 @@ struct Libdw {
   X(dwfl_module_addrinfo) X(dwfl_module_getsrc) X(dwfl_lineinfo) X(dwfl_module_addrdie)                \
   X(dwarf_getscopes) X(dwarf_getscopes_die) X(dwarf_tag) X(dwarf_diename) X(dwarf_attr_integrate)      \
   X(dwarf_formstring) X(dwarf_formudata) X(dwarf_attr) X(dwarf_getsrcfiles) X(dwarf_filesrc)           \
-  X(dwarf_diecu) X(dwfl_build_id_find_elf) X(dwfl_standard_find_debuginfo)
+  X(dwarf_diecu) X(dwfl_build_id_find_elf) X(dwfl_build_id_find_debuginfo)
 // clang-format on
 #define X(name) decltype(&::name) name = nullptr;
   ACCEL_LIBDW(X)
@@ -92,8 +92,10 @@ class Module {
     read_segments(path);
     const Libdw& dw = Libdw::get();
     if (!dw.loaded) return;
+    // By build id in the usual places, and nothing else: dwfl_standard_find_debuginfo would ask debuginfod,
+    // and that brings libcurl and OpenSSL to life in somebody else's process.
     callbacks_.find_elf = dw.dwfl_build_id_find_elf;
-    callbacks_.find_debuginfo = dw.dwfl_standard_find_debuginfo;
+    callbacks_.find_debuginfo = dw.dwfl_build_id_find_debuginfo;
     dwfl_ = dw.dwfl_begin(&callbacks_);
     if (dwfl_ == nullptr) return;
     dw.dwfl_report_begin(dwfl_);

@@ -59,15 +59,14 @@ std::vector<std::string> Scratch::left_behind() const {
 }
 
 std::string build_directory() { return variable("ACCEL_TEST_BUILD", fs::current_path().string() + "/build"); }
+std::string source_directory() { return variable("ACCEL_TEST_SOURCE", fs::current_path().string()); }
 std::string library() { return build_directory() + "/libaccel.so"; }
 std::string program(Mpi mpi, const std::string& name) {
   return build_directory() + "/programs/" + name_of(mpi) + "/" + name;
 }
 
 std::string launcher(Mpi mpi, int ranks) {
-  if (mpi == Mpi::Nccl)
-    return variable("ACCEL_TEST_SOURCE", fs::current_path().string()) + "/tests/programs/spawn.py " +
-           std::to_string(ranks);
+  if (mpi == Mpi::Nccl) return source_directory() + "/tests/programs/spawn.py " + std::to_string(ranks);
   return (mpi == Mpi::OpenMpi ? "mpirun.openmpi -n " : "mpiexec.mpich -n ") + std::to_string(ranks);
 }
 
@@ -121,8 +120,7 @@ std::string normalise(std::string report) {
 }
 
 std::string golden(const std::string& name, const std::string& actual) {
-  const std::string path =
-      variable("ACCEL_TEST_SOURCE", fs::current_path().string()) + "/tests/golden/" + name + ".txt";
+  const std::string path = source_directory() + "/tests/golden/" + name + ".txt";
   if (variable("ACCEL_TEST_UPDATE", "") == "1") std::ofstream(path) << actual;
   return read_file(path);
 }

@@ -62,6 +62,7 @@ std::string normalise(std::string report);
 std::string golden(const std::string& name, const std::string& actual);
 
 std::string build_directory();
+std::string source_directory();
 std::string library();
 std::string program(Mpi mpi, const std::string& name);
 std::string launcher(Mpi mpi, int ranks);

@@ -67,8 +67,12 @@ TEST_P(Nccl, ADisagreementIsReported) {
       {"same-rank",
        80,
        {"processes 1, 2 claim the same rank", "Process 1, 2: ncclCommInitRank as rank 2 of 4"}},
-            {"captured", 80, {"Differs in: capture into a graph", "Process 1: float32[1024], sum, captured into a graph  <- differs"}},
-      {"sizes", 80,
+      {"captured",
+       80,
+       {"Differs in: capture into a graph",
+        "Process 1: float32[1024], sum, captured into a graph  <- differs"}},
+      {"sizes",
+       80,
        {"the processes disagree on its number of ranks", "Process 1: 5 ranks        <- differs"}},
   };
   for (const Expectation& expected : faults) {
@@ -127,7 +131,10 @@ TEST_P(Nccl, ACircleIsADeadlockAtOnce) {
 
 TEST_P(Nccl, SendsThatWaitForEachOtherAreADeadlock) {
   const Outcome outcome = run_fault("send-cycle");
-  expect_lines(outcome, {"", 81, {"processes 0-3 wait for each other in a circle.", "Process 3: waits in ncclSend  float32[1024], to 0"}});
+  expect_lines(outcome, {"",
+                         81,
+                         {"processes 0-3 wait for each other in a circle.",
+                          "Process 3: waits in ncclSend  float32[1024], to 0"}});
   expect_clean();
 }
 
@@ -208,6 +215,40 @@ TEST_P(Nccl, SyncModeFailsTheCallItself) {
       std::string::npos)
       << "what ncclGetLastError says: " << outcome;
   EXPECT_EQ(outcome.output.find(" ok"), std::string::npos) << outcome;
+}
+
+TEST_P(Nccl, OpenedByTheProgramItself) {
+  const std::string script = "/usr/bin/python3 " + source_directory() + "/tests/programs/nccl/by_ctypes.py ";
+  for (const char* library : {"", "/old"}) {
+    std::map<std::string, std::string> variables = {
+        {"LD_LIBRARY_PATH", build_directory() + "/standin" + library + ":" + build_directory() + "/standin"}};
+    if (*library != '\0') variables["OLD_NCCL"] = "1";
+    const Outcome healthy = run(scratch_, {Mpi::Nccl, GetParam(), 3, script + "64", variables, {}});
+    EXPECT_EQ(healthy.status, 0) << healthy;
+    EXPECT_EQ(healthy.report, "");
+    const Outcome outcome = run(scratch_, {Mpi::Nccl, GetParam(), 3, script + "32", variables, {}});
+    expect_lines(outcome,
+                 {"", 80, {"Process 0, 2: float32[64], sum", "Process 1: float32[32], sum     <- differs"}});
+  }
+}
+
+class Hybrid : public ::testing::TestWithParam<Mpi> {};
+INSTANTIATE_TEST_SUITE_P(Both, Hybrid, ::testing::Values(Mpi::OpenMpi, Mpi::Mpich),
+                         [](const auto& info) { return name_of(info.param); });
+
+TEST_P(Hybrid, MpiAndNcclTogether) {
+  Scratch scratch;
+  const Outcome healthy = run(scratch, {GetParam(), Way::Launcher, 4, "hybrid", {}, {}});
+  EXPECT_EQ(healthy.status, 0) << healthy;
+  EXPECT_EQ(healthy.report, "") << healthy;
+  const Outcome count = run(scratch, {GetParam(), Way::Launcher, 4, "hybrid count", {}, {}});
+  expect_lines(
+      count, {"", 80, {"Operation: ncclAllReduce (#5 on", "Process 1: float32[256], sum        <- differs"}});
+  const Outcome barrier = run(scratch, {GetParam(), Way::Launcher, 4, "hybrid barrier", {}, {}});
+  expect_lines(barrier, {"", 80, {"Process 1: MPI_Barrier", "MPI_Allreduce"}});
+  const Outcome both =
+      run(scratch, {GetParam(), Way::Launcher, 4, "hybrid both", {{"ACCEL_TIMEOUT", "2"}}, {}});
+  expect_lines(both, {"", 81, {"Process 1: waits in MPI_Barrier"}});
 }
 
 /// The example: its loss goes down, and each of its bugs is told from the others.

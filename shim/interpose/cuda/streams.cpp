@@ -58,22 +58,23 @@ ACCEL_EXPORT int cuStreamDestroy_v2(Word stream) {
   return next(stream);
 }
 
-#define ACCEL_BEGIN(symbol, parameters, ...)    \
-  ACCEL_EXPORT int symbol parameters {          \
-    static constinit cuda::Real real(#symbol);  \
-    return cuda::begin(real, __VA_ARGS__);      \
+#define ACCEL_BEGIN(symbol, parameters, ...)   \
+  ACCEL_EXPORT int symbol parameters {         \
+    static constinit cuda::Real real(#symbol); \
+    return cuda::begin(real, __VA_ARGS__);     \
   }
-#define ACCEL_END(symbol)                       \
-  ACCEL_EXPORT int symbol(Word a, void* b) {    \
-    static constinit cuda::Real real(#symbol);  \
-    return cuda::end(real, a, b);               \
+#define ACCEL_END(symbol)                      \
+  ACCEL_EXPORT int symbol(Word a, void* b) {   \
+    static constinit cuda::Real real(#symbol); \
+    return cuda::end(real, a, b);              \
   }
 ACCEL_BEGIN(cuStreamBeginCapture, (Word a), a)
 ACCEL_BEGIN(cuStreamBeginCapture_ptsz, (Word a), a)
 ACCEL_BEGIN(cuStreamBeginCapture_v2, (Word a, int b), a, b)
 ACCEL_BEGIN(cuStreamBeginCapture_v2_ptsz, (Word a, int b), a, b)
-ACCEL_BEGIN(cuStreamBeginCaptureToGraph, (Word a, void* b, const void* c, const void* d, Word e, int f), a, b, c, d, e, f)
-ACCEL_BEGIN(cuStreamBeginCaptureToGraph_ptsz, (Word a, void* b, const void* c, const void* d, Word e, int f), a, b, c, d,
-            e, f)
+ACCEL_BEGIN(cuStreamBeginCaptureToGraph, (Word a, void* b, const void* c, const void* d, Word e, int f), a, b,
+            c, d, e, f)
+ACCEL_BEGIN(cuStreamBeginCaptureToGraph_ptsz, (Word a, void* b, const void* c, const void* d, Word e, int f),
+            a, b, c, d, e, f)
 ACCEL_END(cuStreamEndCapture)
 ACCEL_END(cuStreamEndCapture_ptsz)

@@ -4,8 +4,8 @@
 
 namespace accel::cuda {
 
-/// Whether what is enqueued on the stream now goes into a graph instead of running. Asks the driver only while a capture
-/// is on somewhere in the process.
+/// Whether what is enqueued on the stream now goes into a graph instead of running. Asks the driver only
+/// while a capture is on somewhere in the process.
 bool is_capturing(std::uintptr_t stream);
 /// Whether a capture is on somewhere in the process.
 bool somebody_captures();

@@ -38,8 +38,12 @@ struct Driver {
 
  private:
   Driver() {
-    static constinit Real reals[] = {Real("cuEventCreate"),    Real("cuEventRecord"),     Real("cuEventQuery"),
-                                     Real("cuStreamGetCtx"),   Real("cuCtxPushCurrent_v2"), Real("cuCtxPopCurrent_v2"),
+    static constinit Real reals[] = {Real("cuEventCreate"),
+                                     Real("cuEventRecord"),
+                                     Real("cuEventQuery"),
+                                     Real("cuStreamGetCtx"),
+                                     Real("cuCtxPushCurrent_v2"),
+                                     Real("cuCtxPopCurrent_v2"),
                                      Real("cuThreadExchangeStreamCaptureMode")};
     create = reals[0].get<int(Word*, unsigned)>();
     record = reals[1].get<int(Word, Word)>();
@@ -158,7 +162,8 @@ void start(Recorder& recorder) {
     watched.store(&recorder);
     cuda::on_stream_end(forget);
     on_each_turn(look_after_all);
-    // Registered after the driver's own handlers, and so run before them: the driver is not asked while it is taken down.
+    // Registered after the driver's own handlers, and so run before them: the driver is not asked while it is
+    // taken down.
     std::atexit([] { closing.store(true); });
   });
 }
@@ -168,7 +173,8 @@ void start(Recorder& recorder) {
 Place next_place(Recorder& recorder, Handle stream, int communicator_slot) {
   if (cuda::is_capturing(stream)) return {};
   constexpr Handle kPerThread = 2;  // 0 and 1: the legacy default stream
-  const Handle name = stream > kPerThread ? stream : (static_cast<Handle>(communicator_slot) + 1) << 4 | stream;
+  const Handle name =
+      stream > kPerThread ? stream : (static_cast<Handle>(communicator_slot) + 1) << 4 | stream;
   int number = numbers.find(name);
   if (number < 0) {
     start(recorder);

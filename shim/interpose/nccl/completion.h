@@ -1,8 +1,9 @@
 // How far the GPU has come with what was launched on each stream.
 //
-// A launch is followed by an event now and then: one at a time on each stream, so that a busy stream gets a few dozen a
-// second, whatever the number of calls. The agent thread asks for them, and records one more where calls have ceased
-// after the last. What is captured into a graph is left alone, and so is a stream that the driver refuses an event on.
+// A launch is followed by an event now and then: one at a time on each stream, so that a busy stream gets a
+// few dozen a second, whatever the number of calls. The agent thread asks for them, and records one more
+// where calls have ceased after the last. What is captured into a graph is left alone, and so is a stream
+// that the driver refuses an event on.
 #pragma once
 #include <cstdint>
 
@@ -17,8 +18,9 @@ struct Place {
   std::uint16_t launch = 0;
 };
 
-/// The place of a launch that is about to be made; calls that run together get the same where their stream is.
-/// The default streams of two communicators, which may be on different devices, are taken for different ones.
+/// The place of a launch that is about to be made; calls that run together get the same where their stream
+/// is. The default streams of two communicators, which may be on different devices, are taken for different
+/// ones.
 Place next_place(Recorder& recorder, Handle stream, int communicator_slot);
 
 /// It has been made.
