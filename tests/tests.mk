@@ -153,8 +153,17 @@ demo-nccl: ## The same of a data-parallel NCCL trainer, on stand-ins for GPUs: m
 
 bench: ## Cost of a call and latency with and without the library, as ratios
 	@tests/deps.sh
-	@$(MAKE) --no-print-directory -j$$(nproc) all $(BUILD)/bench/record $(foreach mpi,$(MPIS),$(BUILD)/bench/$(mpi)/latency $(BUILD)/bench/$(mpi)/extra_allreduce.so $(BUILD)/programs/$(mpi)/faults)
+	@$(MAKE) --no-print-directory -j$$(nproc) all $(BUILD)/bench/record $(BUILD)/bench/calls $(foreach mpi,$(MPIS),$(BUILD)/bench/$(mpi)/latency $(BUILD)/bench/$(mpi)/extra_allreduce.so $(BUILD)/programs/$(mpi)/faults)
 	@tests/bench/run.py $(BUILD)
+$(BUILD)/bench/nothing/libnccl.so.2: tests/bench/nothing.cpp
+	@mkdir -p $(@D)
+	$(call run,LINK,$(CXX) -O2 -std=c++17 -shared -fPIC -DNOTHING_NCCL -Wl$(,)-soname$(,)libnccl.so.2 -o $@ $<)
+$(BUILD)/bench/nothing/libcuda.so.1: tests/bench/nothing.cpp
+	@mkdir -p $(@D)
+	$(call run,LINK,$(CXX) -O2 -std=c++17 -shared -fPIC -Wl$(,)-soname$(,)libcuda.so.1 -o $@ $<)
+$(BUILD)/bench/calls: tests/bench/calls.cpp $(BUILD)/bench/nothing/libnccl.so.2 $(BUILD)/bench/nothing/libcuda.so.1
+	@mkdir -p $(@D)
+	$(call run,LINK,$(CXX) -O2 -std=c++17 -Wl$(,)-rpath$(,)'$$ORIGIN/nothing' -o $@ $^ -ldl)
 $(BUILD)/bench/record: $(BUILD)/tests/bench/record.o $(CORE)
 	@mkdir -p $(@D)
 	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -lbenchmark -ldl -pthread)

@@ -55,6 +55,21 @@ def compare(mpi):
           f"{statistics.median(memory) / 1024:.1f} MiB resident a rank")
 
 
+def calls():
+    """Our own work on top of an NCCL and a driver that do nothing."""
+    def measure(variables):
+        done = subprocess.run([f"{build}/bench/calls"], capture_output=True, text=True, env=dict(os.environ, **variables))
+        if done.returncode != 0:
+            sys.exit(f"calls: status {done.returncode}\n{done.stdout}{done.stderr}")
+        return [float(word) for word in done.stdout.split()]
+    names = ("ncclAllReduce", "cuMemAlloc or cuMemFree", "cuStreamSynchronize", "dlsym of another name")
+    pairs = [(measure({}), measure({"LD_PRELOAD": library})) for _ in range(rounds)]
+    for index, name in enumerate(names):
+        plain = statistics.median(pair[0][index] for pair in pairs)
+        own = statistics.median(pair[1][index] - pair[0][index] for pair in pairs)
+        print(f"{name}: {plain:.1f} ns, with libaccel {own:+.1f} ns")
+
+
 def detection(mpi, fault):
     """Milliseconds from the last rank's call to the report in the log file."""
     command, _ = launchers[mpi]

@@ -113,6 +113,40 @@ class SimulatedJob {
     throw std::logic_error("not a member");
   }
 
+  /// An NCCL communicator of all ranks.
+  std::uint16_t add_nccl(std::uint64_t key) {
+    std::vector<int> all;
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) all.push_back(static_cast<int>(rank));
+    const std::uint16_t slot = add_communicator(all, key);
+    for (const int rank : all) communicator(rank, slot).flags = kCommunicatorOnStream;
+    return slot;
+  }
+  /// The rank has enqueued the call on that stream, in a launch of its own unless `with_previous`.
+  void enqueue(int rank, std::uint16_t slot, const Arguments& arguments, std::uint16_t stream = 0,
+               bool with_previous = false) {
+    auto& streams = process(rank).streams;
+    while (streams.size() <= stream) streams.emplace_back();
+    if (!with_previous) ++streams[stream].record.launched;
+    const auto launch = static_cast<std::uint16_t>(streams[stream].record.launched);
+    if (traits(arguments.function).numbered) {
+      make(rank, slot, arguments, false);
+    } else {
+      make_pair(rank, slot, arguments);
+    }
+    SimulatedRank& history = *ranks[static_cast<std::size_t>(rank)];
+    history.on_streams.back().tag = stream;
+    history.on_streams.back().launch = launch;
+    if (traits(arguments.function).numbered)
+      history.calls[{slot, communicator(rank, slot).sequence}] = history.on_streams.back();
+  }
+  /// The GPU is known not to have completed more than `completed` launches, for `seconds`.
+  void stand_still(int rank, std::uint16_t stream, std::uint64_t completed, int seconds) {
+    StreamEvidence& one = process(rank).streams[stream];
+    one.record.tracked = 1;
+    one.record.completed = completed;
+    one.since_ns = evidence.now_ns - seconds * kSecond;
+  }
+
   /// The rank has made the call and returned from it.
   void call(int rank, std::uint16_t slot, const Arguments& arguments) { make(rank, slot, arguments, false); }
   /// The rank has made the call and is inside.
@@ -156,9 +190,38 @@ class SimulatedJob {
     record.op = arguments.op;
     SimulatedRank& history = *ranks[static_cast<std::size_t>(rank)];
     history.calls[{slot, state.sequence}] = record;
+    if (traits(arguments.function).on_stream) history.on_streams.push_back(record);
     if (traits(arguments.function).vector) history.blocks[{slot, state.sequence}] = arguments.vectors;
     if (inside)
       process(rank).blocked.push_back({static_cast<std::uint32_t>(1000 + rank), record, evidence.now_ns});
+  }
+
+  void make_pair(int rank, std::uint16_t slot, const Arguments& arguments) {
+    const CommunicatorRecord& state = communicator(rank, slot);
+    const std::uint32_t direction = arguments.function == Function::NcclRecv ? 1 : 0;
+    PairRecord* pair = nullptr;
+    for (PairRecord& one : process(rank).pairs) {
+      if (one.communicator == state.key && one.peer == arguments.root && one.direction == direction) pair = &one;
+    }
+    if (pair == nullptr) {
+      process(rank).pairs.push_back({state.key, arguments.root, direction, 0, {state.key}});
+      pair = &process(rank).pairs.back();
+    }
+    const std::uint64_t chain = mix(pair->chains[pair->count % 8], static_cast<std::uint64_t>(arguments.count));
+    ++pair->count;
+    pair->chains[pair->count % 8] = chain;
+    CallRecord record{};
+    record.stamp = 2;
+    record.communicator = slot;
+    record.function = arguments.function;
+    record.sequence = pair->count;
+    record.chain = chain;
+    record.started = ++clock_;
+    record.count = arguments.count;
+    record.root = arguments.root;
+    record.returned = 1;
+    record.datatype = kNcclDatatype + 7;
+    ranks[static_cast<std::size_t>(rank)]->on_streams.push_back(record);
   }
 
   std::uint16_t next_slot_ = 0;
@@ -171,6 +234,15 @@ inline Arguments allreduce(std::int64_t count, BasicType type = BasicType::Float
 }
 inline Arguments bcast(std::int64_t count, std::int32_t root) {
   return {Function::Bcast, count, BasicType::Int32, 0, root, {}};
+}
+inline Arguments nccl_allreduce(std::int64_t count) {
+  return {Function::NcclAllReduce, count, BasicType::Float32, kNcclOp, 0, {}};
+}
+inline Arguments nccl_send(std::int64_t count, std::int32_t to) {
+  return {Function::NcclSend, count, BasicType::Float32, 0, to, {}};
+}
+inline Arguments nccl_recv(std::int64_t count, std::int32_t from) {
+  return {Function::NcclRecv, count, BasicType::Float32, 0, from, {}};
 }
 inline Arguments finalize() { return {Function::Finalize, 0, BasicType::None, 0, 0, {}}; }
 

@@ -17,6 +17,8 @@ namespace {
 /// So many launches after a failure mean that the program does without what it asked for.
 constexpr std::uint32_t kWentOn = 16;
 
+void set_state(MemoryEpisode& episode, EpisodeState state) { __atomic_store(&episode.state, &state, __ATOMIC_RELEASE); }
+
 /// Sizes by address, in parts so that threads rarely meet.
 struct Shard {
   std::mutex mutex;
@@ -230,18 +232,18 @@ void Ledger::failed(const Origin& origin, MemoryKind kind, std::uint64_t bytes, 
 void Ledger::settle(int device, std::uint64_t bytes) {
   MemoryEpisode* episode = driver_state.open;
   if (episode->device != device || bytes < episode->bytes) return;
-  __atomic_store_n(&episode->state, EpisodeState::Recovered, __ATOMIC_RELEASE);
+  set_state(*episode, EpisodeState::Recovered);
   driver_state.open = nullptr;
 }
 
 void Ledger::asked_for_free_memory() {
   if (driver_state.open != nullptr)
-    __atomic_store_n(&driver_state.open->state, EpisodeState::GaveUp, __ATOMIC_RELEASE);
+    set_state(*driver_state.open, EpisodeState::GaveUp);
 }
 
 void Ledger::went_on() {
   if (++driver_state.went_on < kWentOn) return;
-  __atomic_store_n(&driver_state.open->state, EpisodeState::Recovered, __ATOMIC_RELEASE);
+  set_state(*driver_state.open, EpisodeState::Recovered);
   driver_state.open = nullptr;
 }
 

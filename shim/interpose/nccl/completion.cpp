@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
+#include <utility>
 
 #include "interpose/cuda/ledger.h"
 #include "interpose/cuda/real.h"
@@ -16,9 +17,6 @@ namespace {
 
 using cuda::Real;
 using Word = std::uintptr_t;
-
-/// After so long without a call the agent looks after the last one itself.
-constexpr std::int64_t kCeased = 20'000'000;
 
 /// The driver's functions, asked for once.
 struct Driver {
@@ -62,7 +60,7 @@ struct Track {
   Word context = 0;
   Word event = 0;
   std::uint64_t outstanding = 0;  ///< the event stands behind this launch; 0: there is none
-  std::atomic<std::int64_t> latest_ns{0};
+  std::uint64_t seen = 0;         ///< launches at the agent's last look
   bool usable = true;
 };
 
@@ -129,8 +127,9 @@ void look_after(Recorder& recorder, std::size_t number) {
     __atomic_store_n(&record.completed, track.outstanding, __ATOMIC_RELEASE);
     track.outstanding = 0;
   }
-  const bool behind = record.completed < __atomic_load_n(&record.launched, __ATOMIC_ACQUIRE);
-  const bool ceased = monotonic_ns() - track.latest_ns.load() > kCeased;
+  const std::uint64_t launched = __atomic_load_n(&record.launched, __ATOMIC_ACQUIRE);
+  const bool behind = record.completed < launched;
+  const bool ceased = std::exchange(track.seen, launched) == launched;
   if (behind && ceased && !cuda::somebody_captures()) put_event(recorder, number);
 }
 
@@ -193,7 +192,6 @@ Place next_place(Recorder& recorder, Handle stream, int communicator_slot) {
 void launched(Recorder& recorder, const Place& place) {
   if (place.stream >= kMaxStreams) return;
   Track& track = tracks[place.stream];
-  track.latest_ns.store(monotonic_ns(), std::memory_order_relaxed);
   if (track.outstanding != 0 || !track.usable) return;
   const std::unique_lock lock(track.mutex, std::try_to_lock);
   if (lock.owns_lock() && track.outstanding == 0) put_event(recorder, place.stream);

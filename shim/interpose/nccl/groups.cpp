@@ -42,8 +42,8 @@ void place(Recorder& recorder, Pending* calls, std::size_t count) {
 }  // namespace
 
 Launch::Launch(const Session& session, Pending* calls, std::size_t count)
-    : session_(session), calls_(calls), tickets_(few_.data()), count_(count) {
-  if (count > few_.size()) {
+    : session_(session), calls_(calls), tickets_(&one_), count_(count) {
+  if (count > 1) {
     many_.resize(count);
     tickets_ = many_.data();
   }

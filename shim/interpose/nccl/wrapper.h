@@ -1,6 +1,5 @@
 // The one wrapper behind every NCCL row of functions.def, and the groups that calls may stand in.
 #pragma once
-#include <array>
 #include <vector>
 
 #include "interpose/nccl/communicators.h"
@@ -59,7 +58,7 @@ class Launch {
 
  private:
   const Session& session_;
-  std::array<Recorder::Ticket, 4> few_;
+  Recorder::Ticket one_;
   std::vector<Recorder::Ticket> many_;
   Pending* calls_;
   Recorder::Ticket* tickets_;
