@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 
+#include "judge/setup.h"
 #include "record/futex.h"
 #include "record/process_stat.h"
 #include "report/log.h"
@@ -72,9 +74,22 @@ int Watch::turn(bool last) {
       }
     }
   }
+  if (settings_.check != Check::Off) warn_of_setup();
   board_.looks_completed.store(number);
   futex_wake_all(board_.looks_completed);
   return status_;
+}
+
+/// Once for each world, when all its processes have come to NCCL. Only a warning: NCCL may still work.
+void Watch::warn_of_setup() {
+  std::map<std::uint64_t, std::int32_t> present;
+  for (const ProcessEvidence& process : evidence_.processes) {
+    if (process.nccl.empty()) continue;
+    const std::int32_t count = ++present[process.world_key];
+    if (count != process.world_size || !compared_worlds_.insert(process.world_key).second) continue;
+    for (const std::string& difference : differences_of_setup(evidence_, process.world_key))
+      log().say(LogLevel::Warning, difference + "; all processes of a job should have the same");
+  }
 }
 
 void Watch::consider(const Verdict& verdict, bool last) {

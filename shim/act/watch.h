@@ -38,6 +38,7 @@ class Watch {
  private:
   int turn(bool last);
   void consider(const Verdict& verdict, bool last);
+  void warn_of_setup();
   bool claim(std::uint64_t world);
   void publish(const std::string& json);
   std::uint32_t request_stacks();
@@ -54,6 +55,7 @@ class Watch {
   Evidence evidence_;
   std::function<void()> answer_;
   std::set<std::uint64_t> reported_worlds_;
+  std::set<std::uint64_t> compared_worlds_;  ///< whose setup has been compared
   std::set<std::pair<std::uint64_t, std::uint64_t>> warned_;  ///< communicator, number
   std::int64_t last_look_ns_ = 0;
   int status_ = 0;

@@ -129,6 +129,7 @@ std::map<std::uint64_t, Members> members_of(const Evidence& evidence) {
       members.opaque = members.opaque || (record.flags & kCommunicatorOpaque) != 0;
       members.inter = members.inter || (record.flags & kCommunicatorInter) != 0;
       members.on_stream = members.on_stream || (record.flags & kCommunicatorOnStream) != 0;
+      members.reused = members.reused || (record.flags & kCommunicatorReused) != 0;
       members.aborted = members.aborted || (record.flags & kCommunicatorAborted) != 0;
       members.seen.push_back({i, communicator});
     }
@@ -324,6 +325,7 @@ std::vector<Verdict> judge(const Evidence& evidence, const JudgePolicy& policy) 
       verdicts.push_back(std::move(*verdict));
     }
     if (auto verdict = find_pair_mismatch(evidence, members)) verdicts.push_back(std::move(*verdict));
+    if (auto verdict = find_reused_id(evidence, members)) verdicts.push_back(std::move(*verdict));
     if (auto verdict = find_rank_clash(evidence, members)) verdicts.push_back(std::move(*verdict));
   }
   // Several communicators: what happened first is the cause.

@@ -20,6 +20,7 @@ struct Members {
   bool inter = false;
   bool on_stream = false;  ///< NCCL
   bool aborted = false;    ///< somebody has given it up
+  bool reused = false;     ///< its ncclUniqueId had been used before
   bool twice = false;      ///< two members have the same rank
   std::vector<Member> seen;
 
@@ -47,6 +48,9 @@ std::optional<Verdict> find_pair_mismatch(const Evidence& evidence, const Member
 
 /// Two processes that claim the same rank of an NCCL communicator.
 std::optional<Verdict> find_rank_clash(const Evidence& evidence, const Members& members);
+
+/// An ncclUniqueId that is used for a second communicator: NCCL waits there for ever.
+std::optional<Verdict> find_reused_id(const Evidence& evidence, const Members& members);
 
 /// The first disagreement on one communicator, if there is one.
 std::optional<Verdict> find_mismatch(const Evidence& evidence, const Members& members, std::int64_t now_ns,

@@ -78,6 +78,30 @@ std::optional<Verdict> find_pair_mismatch(const Evidence& evidence, const Member
   return std::nullopt;
 }
 
+std::optional<Verdict> find_reused_id(const Evidence& evidence, const Members& members) {
+  // A rank is still inside, after a time in which a communicator comes into being.
+  constexpr std::int64_t kLong = 500'000'000;
+  if (!members.reused || members.aborted) return std::nullopt;
+  bool stands = false;
+  Verdict verdict;
+  verdict.communicator = members.key;
+  verdict.sequence = 1;
+  verdict.size = members.size;
+  verdict.function = Function::NcclCommInitRank;
+  verdict.fields = {Field::UniqueId};
+  for (const Member& member : members.seen) {
+    const ProcessEvidence& process = evidence.processes[member.process];
+    for (const BlockedCall& call : process.blocked) {
+      stands = stands || (call.record.communicator == member.communicator.slot &&
+                          call.record.function == Function::NcclCommInitRank && evidence.now_ns - call.since_ns >= kLong);
+    }
+    Party party = make_party(evidence, member.process, process.history->call(member.communicator.slot, 1));
+    party.blamed = (member.communicator.record.flags & kCommunicatorReused) != 0;
+    verdict.parties.push_back(std::move(party));
+  }
+  return stands ? std::optional(verdict) : std::nullopt;
+}
+
 std::optional<Verdict> find_rank_clash(const Evidence& evidence, const Members& members) {
   if (!members.on_stream || !members.twice || members.aborted) return std::nullopt;
   for (std::size_t i = 1; i < members.seen.size(); ++i) {

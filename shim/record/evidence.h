@@ -74,6 +74,8 @@ struct ProcessEvidence {
   std::string host;
   std::string program;
   std::string library;
+  std::string nccl;              ///< "NCCL 2.28.9 (path)"
+  std::string nccl_environment;  ///< NCCL_* as NAME=value lines, sorted
   std::uint64_t world_key = 0;
   std::int32_t world_rank = -1;  ///< -1: not known yet
   std::int32_t world_size = 0;

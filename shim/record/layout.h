@@ -74,6 +74,8 @@ inline constexpr std::uint32_t kCommunicatorWorld = 8;
 inline constexpr std::uint32_t kCommunicatorOnStream = 16;
 /// Given up by the program (ncclCommAbort): what happens on it is no fault.
 inline constexpr std::uint32_t kCommunicatorAborted = 32;
+/// Made with an ncclUniqueId that this process had used before, for that rank.
+inline constexpr std::uint32_t kCommunicatorReused = 64;
 
 /// What one rank has sent to another, or received from it, in NCCL point-to-point calls.
 struct PairRecord {
@@ -242,6 +244,7 @@ struct RecorderHeader {
   char program[128];
   char library[64];  ///< "Open MPI v4.1.4"
   char nccl[256];    ///< "NCCL 2.28.9 (/usr/lib/libnccl.so.2)"
+  char nccl_environment[1024];  ///< NCCL_* as NAME=value lines, sorted
 };
 static_assert(sizeof(RecorderHeader) <= 4096);
 inline constexpr std::uint32_t kUsesMpi = 1;

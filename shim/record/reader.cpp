@@ -116,6 +116,8 @@ bool RecordReader::read(ProcessEvidence& process) const {
   process.host = text(header_.host);
   process.program = text(header_.program);
   process.library = text(header_.library);
+  process.nccl = text(header_.nccl);
+  process.nccl_environment = text(header_.nccl_environment);
   process.world_key = header_.world_key;
   process.world_rank = header_.world_rank;
   process.world_size = header_.world_size;

@@ -320,6 +320,10 @@ std::string error_line(const Verdict& verdict) {
                "its number "
                "of ranks.";
       }
+      if (verdict.fields.front() == Field::UniqueId) {
+        return "accel.DistributedOperationError: Cannot create the communicator: its ncclUniqueId has been used before. "
+               "Each communicator needs one of its own.";
+      }
       if (verdict.fields.front() == Field::Rank) {
         return fmt::format(
             "accel.DistributedOperationError: Cannot create the communicator: {} claim the same rank.",

@@ -129,6 +129,22 @@ TEST_P(Nccl, ACircleIsADeadlockAtOnce) {
   expect_clean();
 }
 
+TEST_P(Nccl, AnIdIsForOneCommunicator) {
+  const Outcome outcome = run_fault("id-twice");
+  expect_lines(outcome, {"", 80, {"its ncclUniqueId has been used before", "Process 0-3: 4 ranks  <- differs"}});
+  expect_clean();
+}
+
+TEST_P(Nccl, ProcessesThatAreSetUpDifferentlyAreWarnedOf) {
+  const Outcome outcome = run_program("setup");
+  EXPECT_EQ(outcome.status, 0) << outcome;
+  EXPECT_NE(outcome.report.find("NCCL_ALGO is unset in process 0 and \"Ring\" in process 1; all processes"),
+            std::string::npos)
+      << outcome;
+  EXPECT_NE(outcome.report.find(" uses NCCL 2.21.5 ("), std::string::npos) << outcome;
+  EXPECT_EQ(outcome.report.find("NCCL_DEBUG"), std::string::npos) << outcome;
+}
+
 TEST_P(Nccl, SendsThatWaitForEachOtherAreADeadlock) {
   const Outcome outcome = run_fault("send-cycle");
   expect_lines(outcome, {"",

@@ -1,5 +1,6 @@
 #include "interpose/nccl/communicators.h"
 
+#include <cstdlib>
 #include <map>
 
 #include "signature/hash.h"
@@ -49,14 +50,16 @@ void forget(Recorder& recorder, Handle handle, std::uint32_t flags) {
   if (slot >= 0) recorder.flag_communicator(slot, kCommunicatorFreed | flags);
 }
 
-std::uint64_t key_of(const UniqueId& id, int rank) {
+Key key_of(const UniqueId& id, int rank) {
   std::uint64_t key = 0x6e63636c;
   for (const std::uint64_t word : id.words) key = mix(key, word);
   static std::mutex mutex;
   static std::map<std::pair<std::uint64_t, int>, std::uint64_t> times;
   const std::lock_guard lock(mutex);
   const std::uint64_t before = times[{key, rank}]++;
-  return (before == 0 ? key : mix(key, before)) | 1;
+  // With NCCL_COMM_ID every id is the same by right.
+  const bool reused = before != 0 && std::getenv("NCCL_COMM_ID") == nullptr;
+  return {(before == 0 ? key : mix(key, before)) | 1, reused};
 }
 
 }  // namespace accel::nccl

@@ -53,8 +53,12 @@ void resolve(Recorder& recorder, Communicator& communicator, Handle handle);
 /// Before the real function: right after it another thread may get the same handle.
 void forget(Recorder& recorder, Handle handle, std::uint32_t flags);
 
-/// Key of what comes of an id: the same on all members, another one each time this process uses the id for
-/// that rank.
-std::uint64_t key_of(const UniqueId& id, int rank);
+/// /// Key of what comes of an id: the same on all members, another one each time this process uses the id for that
+/// rank, which is `reused` then.
+struct Key {
+  std::uint64_t value = 0;
+  bool reused = false;
+};
+Key key_of(const UniqueId& id, int rank);
 
 }  // namespace accel::nccl

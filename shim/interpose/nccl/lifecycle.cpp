@@ -31,6 +31,18 @@ void join(int rank, int size, std::uint64_t key) {
   process.join(known ? world_rank : rank, known ? world_size : size, kUsesNccl);
 }
 
+/// NCCL_* of the environment, sorted.
+std::string nccl_environment() {
+  std::vector<std::string> lines;
+  for (char** one = environ; one != nullptr && *one != nullptr; ++one) {
+    if (std::strncmp(*one, "NCCL_", 5) == 0) lines.emplace_back(*one);
+  }
+  std::sort(lines.begin(), lines.end());
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
+}
+
 /// `key`: of the communicator that is about to be made.
 const Session* start(int rank, int size, std::uint64_t key) {
   if (thread_state.nested != 0) return nullptr;
@@ -49,6 +61,7 @@ const Session* start(int rank, int size, std::uint64_t key) {
                              std::to_string(version / 100 % 100) + "." + std::to_string(version % 100) +
                              " (" + library_path() + ")";
     std::strncpy(header.nccl, text.c_str(), sizeof header.nccl - 1);
+    std::strncpy(header.nccl_environment, nccl_environment().c_str(), sizeof header.nccl_environment - 1);
     log().say(LogLevel::Info, "observing NCCL calls: " + text);
     session.store(&now, std::memory_order_release);
     return true;
@@ -59,13 +72,14 @@ const Session* start(int rank, int size, std::uint64_t key) {
 
 /// Common to all ways to join a communicator by id. `really` returns NCCL's result.
 template <class Create>
-int create(const Session& now, std::uint64_t key, int rank, int size, Handle* handle, const void* caller,
+int create(const Session& now, const Key& key, int rank, int size, Handle* handle, const void* caller,
            const void* frame, Create&& really) {
   NestingGuard guard;
   if (const int error = standing_verdict()) return error;
   Pending pending;
-  pending.communicator = announce(*now.recorder, key, rank, size);
+  pending.communicator = announce(*now.recorder, key.value, rank, size);
   if (pending.communicator == nullptr) return really();
+  if (key.reused) now.recorder->flag_communicator(pending.communicator->slot, kCommunicatorReused);
   pending.draft.function = Function::NcclCommInitRank;
   pending.draft.communicator = static_cast<std::uint16_t>(pending.communicator->slot);
   pending.draft.site = now.sites->find(caller, frame);
@@ -161,8 +175,8 @@ using nccl::UniqueId;
 ACCEL_EXPORT int ncclCommInitRank(Handle* comm, int size, UniqueId id, int rank) {
   REAL(CommInitRank, Handle*, int, UniqueId, int);
   if (thread_state.nested != 0 || !nccl::valid(rank, size)) return next(comm, size, id, rank);
-  const std::uint64_t key = nccl::key_of(id, rank);
-  const Session* now = nccl::start(rank, size, key);
+  const nccl::Key key = nccl::key_of(id, rank);
+  const Session* now = nccl::start(rank, size, key.value);
   if (now == nullptr) return next(comm, size, id, rank);
   return nccl::create(*now, key, rank, size, comm, CALLER, FRAME, [&] { return next(comm, size, id, rank); });
 }
@@ -170,8 +184,8 @@ ACCEL_EXPORT int ncclCommInitRank(Handle* comm, int size, UniqueId id, int rank)
 ACCEL_EXPORT int ncclCommInitRankConfig(Handle* comm, int size, UniqueId id, int rank, void* config) {
   REAL(CommInitRankConfig, Handle*, int, UniqueId, int, void*);
   if (thread_state.nested != 0 || !nccl::valid(rank, size)) return next(comm, size, id, rank, config);
-  const std::uint64_t key = nccl::key_of(id, rank);
-  const Session* now = nccl::start(rank, size, key);
+  const nccl::Key key = nccl::key_of(id, rank);
+  const Session* now = nccl::start(rank, size, key.value);
   if (now == nullptr) return next(comm, size, id, rank, config);
   return nccl::create(*now, key, rank, size, comm, CALLER, FRAME,
                       [&] { return next(comm, size, id, rank, config); });
@@ -182,8 +196,8 @@ ACCEL_EXPORT int ncclCommInitRankScalable(Handle* comm, int size, int rank, int 
   REAL(CommInitRankScalable, Handle*, int, int, int, UniqueId*, void*);
   if (thread_state.nested != 0 || !nccl::valid(rank, size) || count < 1)
     return next(comm, size, rank, count, ids, config);
-  const std::uint64_t key = nccl::key_of(ids[0], rank);
-  const Session* now = nccl::start(rank, size, key);
+  const nccl::Key key = nccl::key_of(ids[0], rank);
+  const Session* now = nccl::start(rank, size, key.value);
   if (now == nullptr) return next(comm, size, rank, count, ids, config);
   return nccl::create(*now, key, rank, size, comm, CALLER, FRAME,
                       [&] { return next(comm, size, rank, count, ids, config); });
