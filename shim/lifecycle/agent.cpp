@@ -20,11 +20,14 @@ namespace {
 /// How soon somebody who does not lead notices that nobody does.
 constexpr std::int64_t kFollowInterval = 200'000'000;
 /// How often there is something else to do.
+/// How long a program that has been told of a verdict may take to end by itself.
+constexpr std::int64_t kGrace = 2'000'000'000;
 constexpr std::int64_t kTaskInterval = 30'000'000;
 /// What a killed job left behind is swept away after an hour.
 constexpr std::int64_t kSweepAge = 3600;
 
 std::atomic<void (*)()> task{nullptr};
+std::atomic<bool (*)()> tell_program{nullptr};
 std::atomic<bool> stopping{false};
 std::atomic<bool> busy{false};  ///< in a turn, which may have a verdict to report
 
@@ -48,13 +51,33 @@ class Agent {
 
  private:
   void obey() {
-    if (const int status = process_.ordered_end()) {
+    if (const int status = process_.ordered_end(); status != 0 && !program_is_told()) {
       flush_stdio();
       park_threads(*process_.recorder());
       end_process(process_.board(), status);
     }
     process_.recorder()->header().latest = ClockPair::now();
     answer_stack_request();
+  }
+
+  /// Whether the program still has time to end by itself.
+  bool program_is_told() {
+    if (told_ns_ == 0) {
+      auto* const tell = tell_program.load();
+      told_ns_ = tell != nullptr && process_.settings().on_error == OnError::Raise && !main_thread_waits() && tell()
+                     ? monotonic_ns()
+                     : -1;
+    }
+    return told_ns_ > 0 && monotonic_ns() - told_ns_ < kGrace;
+  }
+  /// In a call that nothing brings to an end.
+  bool main_thread_waits() const {
+    for (const ThreadRecord& thread : process_.recorder()->file().threads) {
+      if (static_cast<std::int32_t>(thread.tid) != getpid()) continue;
+      return __atomic_load_n(&thread.current, __ATOMIC_ACQUIRE) != 0 ||
+             __atomic_load_n(&thread.driver_wait, __ATOMIC_ACQUIRE) != 0;
+    }
+    return false;
   }
 
   void answer_stack_request() {
@@ -78,6 +101,7 @@ class Agent {
   Process& process_ = Process::self();
   Leadership leadership_;
   std::unique_ptr<Watch> watch_;
+  std::int64_t told_ns_ = 0;  ///< 0: no verdict yet; -1: it is not told
   std::uint32_t answered_ = Process::self().board().stack_request.load();
 };
 
@@ -113,6 +137,8 @@ void start_agent() {
 }
 
 void on_each_turn(void (*new_task)()) { task.store(new_task); }
+
+void on_verdict(bool (*tell)()) { tell_program.store(tell); }
 
 void stop_agent() {
   stopping.store(true);

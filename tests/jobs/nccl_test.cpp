@@ -220,6 +220,15 @@ TEST_P(Nccl, SeveralRanksInOneProcess) {
                {"", 80, {"Process 0, 2: float32[256], sum", "Process 1: float32[7], sum       <- differs"}});
 }
 
+TEST_P(Nccl, TheNextCallFailsAfterAVerdict) {
+  const Outcome outcome = run_fault("count-and-on");
+  expect_lines(outcome, {"", 80, {"Process 1: float32[512], sum         <- differs"}});
+  EXPECT_NE(outcome.output.find("ncclAllReduce(send, receive, count, type, op, comm, stream): invalid usage: [accel] "
+                                "accel.DistributedOperationError: Cannot apply desired operation due to shape mismatches."),
+            std::string::npos)
+      << outcome;
+}
+
 TEST_P(Nccl, SyncModeFailsTheCallItself) {
   const Outcome outcome = run_fault("count", {{"ACCEL_CHECK", "sync"}});
   EXPECT_EQ(outcome.status, GetParam() == Way::Launcher ? 80 : 1) << outcome;

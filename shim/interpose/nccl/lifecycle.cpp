@@ -4,7 +4,9 @@
 #include <cstring>
 
 #include "interpose/export.h"
+#include "interpose/nccl/errors.h"
 #include "interpose/nccl/wrapper.h"
+#include "lifecycle/agent.h"
 #include "report/log.h"
 
 namespace accel::nccl {
@@ -63,6 +65,7 @@ const Session* start(int rank, int size, std::uint64_t key) {
     std::strncpy(header.nccl, text.c_str(), sizeof header.nccl - 1);
     std::strncpy(header.nccl_environment, nccl_environment().c_str(), sizeof header.nccl_environment - 1);
     log().say(LogLevel::Info, "observing NCCL calls: " + text);
+    on_verdict(tell_program);
     session.store(&now, std::memory_order_release);
     return true;
   }();

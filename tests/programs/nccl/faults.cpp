@@ -41,6 +41,14 @@ __attribute__((noinline)) void train_step(const std::string& fault) {
   }
   if (leaves) await_others(me);
   if (is("count", fault)) return reduce_gradients(odd ? kCount / 2 : kCount);
+  if (is("count-and-on", fault)) {
+    reduce_gradients(odd ? kCount / 2 : kCount);
+    for (int step = 0; step < 3000; ++step) {
+      reduce_gradients(kCount);
+      usleep(1000);
+    }
+    return;
+  }
   if (is("zero", fault)) return reduce_gradients(odd ? 0 : kCount);
   if (is("datatype", fault)) return reduce_gradients(kCount, odd ? ncclInt32 : ncclFloat32);
   if (is("op", fault)) return reduce_gradients(kCount, ncclFloat32, odd ? ncclMax : ncclSum);
