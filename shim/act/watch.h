@@ -55,7 +55,7 @@ class Watch {
   Evidence evidence_;
   std::function<void()> answer_;
   std::set<std::uint64_t> reported_worlds_;
-  std::set<std::uint64_t> compared_worlds_;  ///< whose setup has been compared
+  std::set<std::uint64_t> compared_worlds_;                   ///< whose setup has been compared
   std::set<std::pair<std::uint64_t, std::uint64_t>> warned_;  ///< communicator, number
   std::int64_t last_look_ns_ = 0;
   int status_ = 0;

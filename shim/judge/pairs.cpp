@@ -93,7 +93,8 @@ std::optional<Verdict> find_reused_id(const Evidence& evidence, const Members& m
     const ProcessEvidence& process = evidence.processes[member.process];
     for (const BlockedCall& call : process.blocked) {
       stands = stands || (call.record.communicator == member.communicator.slot &&
-                          call.record.function == Function::NcclCommInitRank && evidence.now_ns - call.since_ns >= kLong);
+                          call.record.function == Function::NcclCommInitRank &&
+                          evidence.now_ns - call.since_ns >= kLong);
     }
     Party party = make_party(evidence, member.process, process.history->call(member.communicator.slot, 1));
     party.blamed = (member.communicator.record.flags & kCommunicatorReused) != 0;

@@ -13,8 +13,8 @@ namespace {
 
 /// May differ between processes without a difference in what NCCL does together.
 bool may_differ(std::string_view name) {
-  return name.ends_with("_FILE") || name.starts_with("NCCL_DEBUG") || name == "NCCL_HOSTID" || name == "NCCL_COMM_ID" ||
-         name == "NCCL_SOCKET_IFNAME" || name == "NCCL_IB_HCA";
+  return name.ends_with("_FILE") || name.starts_with("NCCL_DEBUG") || name == "NCCL_HOSTID" ||
+         name == "NCCL_COMM_ID" || name == "NCCL_SOCKET_IFNAME" || name == "NCCL_IB_HCA";
 }
 
 std::map<std::string, std::string> variables_of(const ProcessEvidence& process) {
@@ -41,8 +41,8 @@ std::vector<std::string> differences_of_setup(const Evidence& evidence, std::uin
     const ProcessEvidence& one = *processes[0];
     const ProcessEvidence& other = *processes[i];
     if (one.nccl != other.nccl && said.insert("nccl").second) {
-      result.push_back(fmt::format("process {} uses {}, process {} uses {}", one.world_rank, one.nccl, other.world_rank,
-                                   other.nccl));
+      result.push_back(fmt::format("process {} uses {}, process {} uses {}", one.world_rank, one.nccl,
+                                   other.world_rank, other.nccl));
     }
     const auto here = variables_of(one);
     const auto there = variables_of(other);
@@ -55,8 +55,8 @@ std::vector<std::string> differences_of_setup(const Evidence& evidence, std::uin
     for (const auto& [name, value] : there) names.insert(name);
     for (const std::string& name : names) {
       if (text(here, name) == text(there, name) || !said.insert(name).second) continue;
-      result.push_back(fmt::format("{} is {} in process {} and {} in process {}", name, text(here, name), one.world_rank,
-                                   text(there, name), other.world_rank));
+      result.push_back(fmt::format("{} is {} in process {} and {} in process {}", name, text(here, name),
+                                   one.world_rank, text(there, name), other.world_rank));
     }
   }
   return result;

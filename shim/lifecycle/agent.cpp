@@ -64,9 +64,10 @@ class Agent {
   bool program_is_told() {
     if (told_ns_ == 0) {
       auto* const tell = tell_program.load();
-      told_ns_ = tell != nullptr && process_.settings().on_error == OnError::Raise && !main_thread_waits() && tell()
-                     ? monotonic_ns()
-                     : -1;
+      told_ns_ =
+          tell != nullptr && process_.settings().on_error == OnError::Raise && !main_thread_waits() && tell()
+              ? monotonic_ns()
+              : -1;
     }
     return told_ns_ > 0 && monotonic_ns() - told_ns_ < kGrace;
   }

@@ -242,8 +242,8 @@ struct RecorderHeader {
   std::uint32_t maps_stamp;
   char host[64];
   char program[128];
-  char library[64];  ///< "Open MPI v4.1.4"
-  char nccl[256];    ///< "NCCL 2.28.9 (/usr/lib/libnccl.so.2)"
+  char library[64];             ///< "Open MPI v4.1.4"
+  char nccl[256];               ///< "NCCL 2.28.9 (/usr/lib/libnccl.so.2)"
   char nccl_environment[1024];  ///< NCCL_* as NAME=value lines, sorted
 };
 static_assert(sizeof(RecorderHeader) <= 4096);

@@ -321,7 +321,8 @@ std::string error_line(const Verdict& verdict) {
                "of ranks.";
       }
       if (verdict.fields.front() == Field::UniqueId) {
-        return "accel.DistributedOperationError: Cannot create the communicator: its ncclUniqueId has been used before. "
+        return "accel.DistributedOperationError: Cannot create the communicator: its ncclUniqueId has been "
+               "used before. "
                "Each communicator needs one of its own.";
       }
       if (verdict.fields.front() == Field::Rank) {

@@ -1,5 +1,5 @@
-// Nanoseconds a call: ncclAllReduce, cuMemAlloc with cuMemFree (halved), cuStreamSynchronize, dlsym of a name that nobody
-// intercepts. Best of several rounds.
+// Nanoseconds a call: ncclAllReduce, cuMemAlloc with cuMemFree (halved), cuStreamSynchronize, dlsym of a name
+// that nobody intercepts. Best of several rounds.
 #include <dlfcn.h>
 
 #include <algorithm>

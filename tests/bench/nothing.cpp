@@ -1,5 +1,5 @@
-// An NCCL and a driver that do nothing, as fast as can be: what a call costs on top of them is our own work. They have no
-// events, so that the completion of calls is not asked for.
+// An NCCL and a driver that do nothing, as fast as can be: what a call costs on top of them is our own work.
+// They have no events, so that the completion of calls is not asked for.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +10,11 @@ struct UniqueId {
 };
 
 #ifdef NOTHING_NCCL
-#define NCCL(name, parameters, body)                  \
-  EXPORT int p##name parameters { body; return 0; }   \
+#define NCCL(name, parameters, body) \
+  EXPORT int p##name parameters {    \
+    body;                            \
+    return 0;                        \
+  }                                  \
   EXPORT int name parameters __attribute__((weak, alias("p" #name)));
 NCCL(ncclGetVersion, (int* version), *version = 22809)
 NCCL(ncclGetUniqueId, (UniqueId * id), *id = {})

@@ -131,7 +131,8 @@ TEST_P(Nccl, ACircleIsADeadlockAtOnce) {
 
 TEST_P(Nccl, AnIdIsForOneCommunicator) {
   const Outcome outcome = run_fault("id-twice");
-  expect_lines(outcome, {"", 80, {"its ncclUniqueId has been used before", "Process 0-3: 4 ranks  <- differs"}});
+  expect_lines(outcome,
+               {"", 80, {"its ncclUniqueId has been used before", "Process 0-3: 4 ranks  <- differs"}});
   expect_clean();
 }
 
@@ -223,8 +224,9 @@ TEST_P(Nccl, SeveralRanksInOneProcess) {
 TEST_P(Nccl, TheNextCallFailsAfterAVerdict) {
   const Outcome outcome = run_fault("count-and-on");
   expect_lines(outcome, {"", 80, {"Process 1: float32[512], sum         <- differs"}});
-  EXPECT_NE(outcome.output.find("ncclAllReduce(send, receive, count, type, op, comm, stream): invalid usage: [accel] "
-                                "accel.DistributedOperationError: Cannot apply desired operation due to shape mismatches."),
+  EXPECT_NE(outcome.output.find(
+                "ncclAllReduce(send, receive, count, type, op, comm, stream): invalid usage: [accel] "
+                "accel.DistributedOperationError: Cannot apply desired operation due to shape mismatches."),
             std::string::npos)
       << outcome;
 }

@@ -201,13 +201,15 @@ class SimulatedJob {
     const std::uint32_t direction = arguments.function == Function::NcclRecv ? 1 : 0;
     PairRecord* pair = nullptr;
     for (PairRecord& one : process(rank).pairs) {
-      if (one.communicator == state.key && one.peer == arguments.root && one.direction == direction) pair = &one;
+      if (one.communicator == state.key && one.peer == arguments.root && one.direction == direction)
+        pair = &one;
     }
     if (pair == nullptr) {
       process(rank).pairs.push_back({state.key, arguments.root, direction, 0, {state.key}});
       pair = &process(rank).pairs.back();
     }
-    const std::uint64_t chain = mix(pair->chains[pair->count % 8], static_cast<std::uint64_t>(arguments.count));
+    const std::uint64_t chain =
+        mix(pair->chains[pair->count % 8], static_cast<std::uint64_t>(arguments.count));
     ++pair->count;
     pair->chains[pair->count % 8] = chain;
     CallRecord record{};

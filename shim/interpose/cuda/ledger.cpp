@@ -17,7 +17,9 @@ namespace {
 /// So many launches after a failure mean that the program does without what it asked for.
 constexpr std::uint32_t kWentOn = 16;
 
-void set_state(MemoryEpisode& episode, EpisodeState state) { __atomic_store(&episode.state, &state, __ATOMIC_RELEASE); }
+void set_state(MemoryEpisode& episode, EpisodeState state) {
+  __atomic_store(&episode.state, &state, __ATOMIC_RELEASE);
+}
 
 /// Sizes by address, in parts so that threads rarely meet.
 struct Shard {
@@ -237,8 +239,7 @@ void Ledger::settle(int device, std::uint64_t bytes) {
 }
 
 void Ledger::asked_for_free_memory() {
-  if (driver_state.open != nullptr)
-    set_state(*driver_state.open, EpisodeState::GaveUp);
+  if (driver_state.open != nullptr) set_state(*driver_state.open, EpisodeState::GaveUp);
 }
 
 void Ledger::went_on() {

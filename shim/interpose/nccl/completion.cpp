@@ -92,7 +92,8 @@ void put_event(Recorder& recorder, std::size_t number) {
   Track& track = tracks[number];
   const Driver& driver = Driver::get();
   const cuda::DriverGuard guard;
-  if (!driver.complete || !track.usable) return;
+  track.usable = track.usable && driver.complete;
+  if (!track.usable) return;
   if (track.context == 0 && driver.context_of(track.stream, &track.context) != driver::kSuccess) {
     track.usable = false;
     return;

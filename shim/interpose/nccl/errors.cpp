@@ -36,12 +36,13 @@ bool tell_program() {
   if (!file) return false;
   std::string text;
   char chunk[4096];
-  for (ssize_t got; (got = read(file.get(), chunk, sizeof chunk)) > 0;) text.append(chunk, static_cast<std::size_t>(got));
+  for (ssize_t got; (got = read(file.get(), chunk, sizeof chunk)) > 0;)
+    text.append(chunk, static_cast<std::size_t>(got));
   const auto verdict = nlohmann::json::parse(text, nullptr, false);
   if (!verdict.is_object() || !verdict.contains("error")) return false;
   const std::lock_guard lock(mutex);
-  message.store(new std::string("[accel] " + verdict.value("error", "") + " (" + verdict.value("operation", "") +
-                                "; the whole report has been printed)"));
+  message.store(new std::string("[accel] " + verdict.value("error", "") + " (" +
+                                verdict.value("operation", "") + "; the whole report has been printed)"));
   return true;
 }
 

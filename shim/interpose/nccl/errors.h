@@ -10,8 +10,8 @@ namespace accel::nccl {
 /// too: a communicator whose ranks disagree is of no more use. Ends the process where that is asked for.
 int raise_mismatch(const Verdict& verdict, const std::string& text);
 
-/// After a verdict on the job: makes every later call return ncclInvalidUsage and ncclGetLastError say why. False: there
-/// is no verdict that can be read.
+/// After a verdict on the job: makes every later call return ncclInvalidUsage and ncclGetLastError say why.
+/// False: there is no verdict that can be read.
 bool tell_program();
 
 }  // namespace accel::nccl

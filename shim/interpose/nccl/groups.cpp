@@ -21,6 +21,14 @@ Group& group() {
 
 namespace {
 
+void put(Pending& one, const Place& where) {
+  one.draft.tag = where.stream;
+  one.draft.launch = where.launch;
+  // Executed when the graph is launched: all ranks must mean the same by it.
+  if (where.stream == kCapturedStream) [[unlikely]]
+    one.agreement.agreed = mix(one.agreement.agreed, 0x6772617068);
+}
+
 /// Where each call runs; those of one group on one stream together.
 void place(Recorder& recorder, Pending* calls, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
@@ -30,12 +38,8 @@ void place(Recorder& recorder, Pending* calls, std::size_t count) {
       return other.stream == one.stream && other.communicator == one.communicator &&
              traits(other.draft.function).on_stream;
     });
-    Place where{static_cast<std::uint16_t>(same->draft.tag), same->draft.launch};
-    if (same == calls + i) where = next_place(recorder, one.stream, one.communicator->slot);
-    one.draft.tag = where.stream;
-    one.draft.launch = where.launch;
-    // Executed when the graph is launched: all ranks must mean the same by it.
-    if (where.stream == kCapturedStream) one.agreement.agreed = mix(one.agreement.agreed, 0x6772617068);
+    put(one, same == calls + i ? next_place(recorder, one.stream, one.communicator->slot)
+                               : Place{static_cast<std::uint16_t>(same->draft.tag), same->draft.launch});
   }
 }
 
