@@ -95,7 +95,9 @@ void Watch::warn_of_setup() {
 void Watch::consider(const Verdict& verdict, bool last) {
   const std::uint64_t world = evidence_.processes[verdict.parties.front().process].world_key;
   if (!verdict.is_fault()) {
-    if (!warned_.emplace(verdict.communicator, verdict.sequence).second) return;
+    // Of different datatypes once a communicator: a program that does so does so in every step.
+    const std::uint64_t once = verdict.kind == VerdictKind::Datatypes ? 0 : verdict.sequence;
+    if (!warned_.emplace(verdict.communicator, once).second) return;
     const std::uint32_t request = settings_.stacks != Stacks::Off ? request_stacks() : 0;
     const Report report = make_report(verdict, evidence_, observer_, request);
     if (settings_.log_level <= LogLevel::Warning) {

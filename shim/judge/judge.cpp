@@ -26,6 +26,7 @@ int exit_status(VerdictKind kind) {
     case VerdictKind::Deadlock:
     case VerdictKind::TimeOut:
       return ACCEL_EXIT_DEADLOCK;
+    case VerdictKind::Datatypes:
     case VerdictKind::Late:
       break;
   }
@@ -46,6 +47,8 @@ const char* title(VerdictKind kind) {
       return "deadlock";
     case VerdictKind::TimeOut:
       return "time-out";
+    case VerdictKind::Datatypes:
+      return "datatypes differ";
     case VerdictKind::Late:
       return "late";
   }
@@ -349,8 +352,12 @@ std::vector<Verdict> judge(const Evidence& evidence, const JudgePolicy& policy) 
     if (auto standstill = waits.find_standstill(policy)) verdicts.push_back(std::move(*standstill));
     if (auto late = waits.find_late(policy)) verdicts.push_back(std::move(*late));
   }
+  for (const auto& [key, members] : communicators) {
+    if (auto warning = find_other_datatypes(evidence, members)) verdicts.push_back(std::move(*warning));
+  }
   for (Verdict& verdict : verdicts) {
-    if (verdict.parties.empty() || verdict.kind == VerdictKind::Mismatch) continue;
+    const bool about_calls = verdict.kind == VerdictKind::Mismatch || verdict.kind == VerdictKind::Datatypes;
+    if (verdict.parties.empty() || about_calls) continue;
     add_everybody(evidence, waits, evidence.processes[verdict.parties.front().process].world_key, verdict);
     if (verdict.kind != VerdictKind::OutOfMemory) mention_failed_allocations(evidence, verdict);
   }

@@ -52,6 +52,10 @@ std::optional<Verdict> find_rank_clash(const Evidence& evidence, const Members& 
 /// An ncclUniqueId that is used for a second communicator: NCCL waits there for ever.
 std::optional<Verdict> find_reused_id(const Evidence& evidence, const Members& members);
 
+/// The latest call in which ranks called the same bytes by different datatypes: harmless in NCCL, and perhaps
+/// not meant.
+std::optional<Verdict> find_other_datatypes(const Evidence& evidence, const Members& members);
+
 /// The first disagreement on one communicator, if there is one.
 std::optional<Verdict> find_mismatch(const Evidence& evidence, const Members& members, std::int64_t now_ns,
                                      std::int64_t settle_ns);

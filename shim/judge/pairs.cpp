@@ -78,6 +78,39 @@ std::optional<Verdict> find_pair_mismatch(const Evidence& evidence, const Member
   return std::nullopt;
 }
 
+std::optional<Verdict> find_other_datatypes(const Evidence& evidence, const Members& members) {
+  if (!members.on_stream || members.opaque || members.aborted || !members.complete()) return std::nullopt;
+  const CommunicatorRecord& first = members.seen.front().communicator.record;
+  bool differ = false;
+  for (const Member& member : members.seen) {
+    const CommunicatorRecord& record = member.communicator.record;
+    // Only where all have come equally far is one word enough.
+    if (record.sequence != first.sequence || record.chain != first.chain) return std::nullopt;
+    differ = differ || record.types != first.types;
+  }
+  if (!differ) return std::nullopt;
+  constexpr std::uint64_t kBack = 256;
+  for (std::uint64_t number = first.sequence; number > 0 && first.sequence - number < kBack; --number) {
+    Verdict verdict;
+    verdict.kind = VerdictKind::Datatypes;
+    verdict.communicator = members.key;
+    verdict.sequence = number;
+    verdict.size = members.size;
+    bool here = false;
+    for (const Member& member : members.seen) {
+      const auto& history = evidence.processes[member.process].history;
+      verdict.parties.push_back(
+          make_party(evidence, member.process, history->call(member.communicator.slot, number)));
+      const Party& party = verdict.parties.back();
+      if (!party.call || !verdict.parties.front().call) return std::nullopt;
+      verdict.function = party.call->function;
+      here = here || party.call->datatype != verdict.parties.front().call->datatype;
+    }
+    if (here && traits(verdict.function).bytes_only) return verdict;
+  }
+  return std::nullopt;
+}
+
 std::optional<Verdict> find_reused_id(const Evidence& evidence, const Members& members) {
   // A rank is still inside, after a time in which a communicator comes into being.
   constexpr std::int64_t kLong = 500'000'000;

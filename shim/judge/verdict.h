@@ -16,6 +16,7 @@ enum class VerdictKind {
   EarlyExit,    ///< a rank has left while others wait for it
   Deadlock,     ///< ranks wait for each other in a circle
   TimeOut,      ///< a rank waits longer than ACCEL_TIMEOUT
+  Datatypes,    ///< ranks call the same bytes by different datatypes: a warning
   Late,         ///< a rank waits longer than ACCEL_WARN_AFTER: a warning
 };
 
@@ -49,7 +50,7 @@ struct Verdict {
   bool settled = true;                  ///< false: more ranks may still arrive and make it clearer
   std::int64_t waited_ns = 0;           ///< for TimeOut, Late, and a Deadlock by standstill
 
-  bool is_fault() const { return kind != VerdictKind::Late; }
+  bool is_fault() const { return kind != VerdictKind::Late && kind != VerdictKind::Datatypes; }
 };
 
 /// Exit status of the contract (accel.h) for a fault.

@@ -54,7 +54,7 @@ void Waits::add_standing_streams(const Members& members) {
   for (const Member& member : members.seen) {
     const ProcessEvidence& process = evidence_.processes[member.process];
     if (!process.alive || process.has_left()) continue;
-    for (std::uint16_t number = 0; number < process.streams.size(); ++number) {
+    for (std::size_t number = 0; number < process.streams.size(); ++number) {
       const StreamEvidence& stream = process.streams[number];
       constexpr std::int64_t kWorthALook = 100'000'000;
       const bool stands = stream.record.tracked != 0 && stream.record.completed < stream.record.launched &&

@@ -62,6 +62,7 @@ struct alignas(64) CommunicatorRecord {
   std::uint64_t chain;
   std::uint64_t balance;
   std::uint64_t position;  ///< of that call in the ring of collectives
+  std::uint64_t types;     ///< hash of all Agreement::datatype
 };
 inline constexpr std::uint16_t kNoCommunicator = 0xffff;
 inline constexpr std::uint32_t kCommunicatorFreed = 1;

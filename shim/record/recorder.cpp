@@ -128,6 +128,7 @@ int Recorder::add_communicator(const CommunicatorRecord& communicator) {
     store(target.chain, communicator.key);
     store(target.balance, std::uint64_t{0});
     store(target.position, std::uint64_t{0});
+    store(target.types, std::uint64_t{0});
     store(target.key, communicator.key);
     __atomic_store_n(&target.stamp, (stamp | 1) + 1, __ATOMIC_RELEASE);
     std::uint32_t used = load(header().communicators);
@@ -151,9 +152,10 @@ void Recorder::take_back(const Ticket& ticket) {
     store(communicator.chain, ticket.chain_before);
     store(communicator.balance, ticket.balance_before);
     store(communicator.position, ticket.position_before);
+    store(communicator.types, ticket.types_before);
     __atomic_store_n(&communicator.stamp, (stamp | 1) + 1, __ATOMIC_RELEASE);
   }
-  store(record.function, Function::None);
+  record.function = Function::None;
   store(record.communicator, kNoCommunicator);
   store(record.sequence, std::uint64_t{0});
   end(ticket);

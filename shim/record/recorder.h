@@ -37,7 +37,8 @@ class Recorder {
     CallRecord* record = nullptr;
     ThreadRecord* thread = nullptr;
     std::uint64_t position = 0;
-    std::uint64_t chain_before = 0, balance_before = 0, position_before = 0;  ///< for take_back
+    std::uint64_t chain_before = 0, balance_before = 0, position_before = 0,
+                  types_before = 0;  ///< for take_back
   };
 
   /// Records that a numbered call (a collective) starts and gives it its number on the communicator.
@@ -51,6 +52,7 @@ class Recorder {
     ticket.chain_before = load(communicator.chain);
     ticket.balance_before = load(communicator.balance);
     ticket.position_before = load(communicator.position);
+    ticket.types_before = load(communicator.types);
 
     const std::uint32_t stamp = load(communicator.stamp);
     store(communicator.stamp, stamp | 1);
@@ -59,6 +61,7 @@ class Recorder {
     store(communicator.chain, chain);
     store(communicator.balance, balance);
     store(communicator.position, ticket.position);
+    if (agreement.datatype != 0) store(communicator.types, mix(load(communicator.types), agreement.datatype));
     __atomic_store_n(&communicator.stamp, (stamp | 1) + 1, __ATOMIC_RELEASE);
     if (thread != nullptr) enter(*thread, Ring::Collectives, ticket.position);
     return ticket;

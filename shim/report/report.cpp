@@ -98,7 +98,7 @@ std::string party_text(const Party& party, bool with_function, bool with_progres
 
 /// Lines of equal text folded to one, in order of their first rank.
 std::string party_lines(const Verdict& verdict) {
-  const bool mismatch = verdict.kind == VerdictKind::Mismatch;
+  const bool mismatch = verdict.kind == VerdictKind::Mismatch || verdict.kind == VerdictKind::Datatypes;
   const bool with_function = !mismatch || kinds_differ(verdict) || !traits(verdict.function).numbered;
   struct Line {
     std::string text;
@@ -133,6 +133,8 @@ std::string party_lines(const Verdict& verdict) {
       break;
     case VerdictKind::Deadlock:
       mark = "<- waited for";
+      break;
+    case VerdictKind::Datatypes:
       break;
     case VerdictKind::TimeOut:
     case VerdictKind::Late:
@@ -362,6 +364,11 @@ std::string error_line(const Verdict& verdict) {
                        "accel.DeadlockError: all processes wait for each other; {} {} missing in {}, which "
                        "was called first.",
                        processes(blamed), are(blamed), name);
+    case VerdictKind::Datatypes:
+      return fmt::format(
+          "accel.DatatypeWarning: the processes move the same number of bytes in {}, but call them by "
+          "different datatypes.",
+          name);
     case VerdictKind::TimeOut:
     case VerdictKind::Late: {
       const std::vector<int> waiting = waiting_ranks(verdict);

@@ -17,6 +17,7 @@ namespace accel {
 struct Agreement {
   std::uint64_t agreed = 0;
   std::uint64_t balance = 0;
+  std::uint64_t datatype = 0;  ///< NCCL: where only bytes must agree, what they were called; need not
 };
 
 /// What a vector collective exchanges with one peer.

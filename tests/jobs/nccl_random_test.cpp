@@ -31,7 +31,8 @@ TEST(NcclRandomPrograms, CorrectOnesRaiseNoAlarmAndComputeTheSame) {
     for (int done = 0; done < total / 4; done += kBatch) {
       const std::string count = std::to_string(std::min(kBatch, total / 4 - done));
       const std::string program = "random " + std::to_string(100000 * ranks + done) + " " + count;
-      const Outcome with = run(scratch, {Mpi::Nccl, Way::Launcher, ranks, program, {}, {}});
+      const Outcome with =
+          run(scratch, {Mpi::Nccl, Way::Launcher, ranks, program, {{"ACCEL_LOG_LEVEL", "ERROR"}}, {}});
       ASSERT_EQ(with.status, 0) << with;
       ASSERT_EQ(with.report, "") << with;
       const Outcome without = run(scratch, {Mpi::Nccl, Way::None, ranks, program, {}, {}});
@@ -46,8 +47,12 @@ TEST(NcclRandomPrograms, AFaultIsFoundAndNamed) {
     const std::string program = "random " + std::to_string(7000 + i) + " 2 fault";
     const char* mismatch = i % 2 == 0 ? "garbage" : "hang";
     const Outcome outcome =
-        run(scratch,
-            {Mpi::Nccl, Way::Launcher, 3 + i % 3, program, {{"ACCEL_STANDIN_NCCL_MISMATCH", mismatch}}, {}});
+        run(scratch, {Mpi::Nccl,
+                      Way::Launcher,
+                      3 + i % 3,
+                      program,
+                      {{"ACCEL_STANDIN_NCCL_MISMATCH", mismatch}, {"ACCEL_LOG_LEVEL", "ERROR"}},
+                      {}});
     int rank = -1;
     char field[16] = {};
     const auto at = outcome.output.find("fault: rank ");

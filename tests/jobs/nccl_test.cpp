@@ -144,6 +144,11 @@ TEST_P(Nccl, ProcessesThatAreSetUpDifferentlyAreWarnedOf) {
       << outcome;
   EXPECT_NE(outcome.report.find(" uses NCCL 2.21.5 ("), std::string::npos) << outcome;
   EXPECT_EQ(outcome.report.find("NCCL_DEBUG"), std::string::npos) << outcome;
+  EXPECT_NE(outcome.report.find(
+                "accel.DatatypeWarning: the processes move the same number of bytes in ncclBroadcast"),
+            std::string::npos)
+      << outcome;
+  EXPECT_NE(outcome.report.find("Process 1: uint8[64], root 0"), std::string::npos) << outcome;
 }
 
 TEST_P(Nccl, SendsThatWaitForEachOtherAreADeadlock) {

@@ -90,7 +90,8 @@ Agreement agreement_of(const Call& call, Recorder::Draft& draft, Communicator& c
   if constexpr (pair) return {data, 0};
   constexpr Function kKind = traits(function).kind;
   const std::int32_t root = role::has<role::Root, Roles...> ? call.root : 0;
-  return {mix(agreed_start(kKind, root, draft.op), data), 0};
+  return {mix(agreed_start(kKind, root, draft.op), data), 0,
+          kReduces || data == 0 ? 0 : std::uint64_t{draft.datatype}};
 }
 
 template <Function function, Flow flow, bool pair, class... Roles>

@@ -25,7 +25,10 @@ int main() {
   OK(cudaMallocPitch(&pitched, &pitch, 1000, 1024));
   OK(cudaMallocHost(&pinned, kMiB));
   OK(cudaHostAlloc(&other, kMiB, cudaHostAllocMapped));
-  expect(cudaMalloc(&huge, 4096 * kMiB), cudaErrorMemoryAllocation, "4 GiB");
+  std::size_t free = 0;
+  std::size_t total = 0;
+  OK(cudaMemGetInfo(&free, &total));
+  expect(cudaMalloc(&huge, total + kMiB), cudaErrorMemoryAllocation, "more than there is");
   OK(cudaMalloc(&huge, 10 * kMiB));
   OK(cudaFree(huge));
   OK(cudaFreeAsync(pooled, stream));

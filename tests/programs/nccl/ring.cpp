@@ -31,7 +31,7 @@ int main() {
   if (me.rank == 0) {
     NCCL(ncclBcast(send, kCount, ncclFloat32, 1 % me.size, comm, stream));
   } else {
-    NCCL(ncclBroadcast(send, send, kCount * 4, ncclUint8, 1 % me.size, comm, stream));
+    NCCL(ncclBroadcast(send, send, kCount, ncclFloat32, 1 % me.size, comm, stream));
   }
   NCCL(ncclReduce(send, receive, kCount, ncclFloat32, ncclMax, 0, comm, stream));
   NCCL(ncclAllGather(send, receive, kCount, ncclFloat32, comm, stream));

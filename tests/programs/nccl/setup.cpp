@@ -15,6 +15,14 @@ int main() {
     NCCL(ncclAllReduce(data, data, 64, ncclFloat32, ncclSum, comm, nullptr));
     CUDA(cudaDeviceSynchronize());
   }
+  // The same bytes under another name.
+  NCCL(ncclBroadcast(data, data, me.rank == 1 ? 64 : 16, me.rank == 1 ? ncclUint8 : ncclFloat32, 0, comm,
+                     nullptr));
+  CUDA(cudaDeviceSynchronize());
+  for (int step = 0; step < 100; ++step) {
+    NCCL(ncclAllReduce(data, data, 64, ncclFloat32, ncclSum, comm, nullptr));
+    CUDA(cudaDeviceSynchronize());
+  }
   NCCL(ncclCommDestroy(comm));
   return 0;
 }
