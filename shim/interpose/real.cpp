@@ -164,7 +164,7 @@ void* mpi_library() {
   return library;
 }
 
-void* find_real(const char* symbol) {
+void* find_real(const char* symbol, const void*) {
   if (void* next = real_dlsym(RTLD_NEXT, symbol)) return next;
   void* library = mpi_library();
   return library != nullptr ? real_dlsym(library, symbol) : nullptr;

@@ -13,12 +13,16 @@ struct ThreadState {
 };
 inline thread_local ThreadState thread_state __attribute__((tls_model("initial-exec")));
 
-class NestingGuard {
+/// Counts a depth up for as long as it lives.
+class DepthGuard {
  public:
-  NestingGuard() { ++thread_state.nested; }
-  ~NestingGuard() { --thread_state.nested; }
-  NestingGuard(const NestingGuard&) = delete;
-  NestingGuard& operator=(const NestingGuard&) = delete;
+  explicit DepthGuard(int& depth) : depth_(depth) { ++depth_; }
+  ~DepthGuard() { --depth_; }
+  DepthGuard(const DepthGuard&) = delete;
+  DepthGuard& operator=(const DepthGuard&) = delete;
+
+ private:
+  int& depth_;
 };
 
 /// This thread's slot in the record.

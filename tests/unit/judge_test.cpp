@@ -9,15 +9,6 @@
 namespace accel::testing {
 namespace {
 
-std::vector<int> blamed(const Verdict& verdict) {
-  std::vector<int> ranks;
-  for (const Party& party : verdict.parties) {
-    if (party.blamed) ranks.push_back(party.world_rank);
-  }
-  return ranks;
-}
-
-using Ranks = std::vector<int>;
 using Fields = std::vector<Field>;
 
 TEST(Judge, AgreementIsSilent) {

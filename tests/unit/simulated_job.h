@@ -230,6 +230,17 @@ class SimulatedJob {
   std::uint64_t clock_ = 0;
 };
 
+using Ranks = std::vector<int>;
+
+/// World ranks of the parties that are.
+inline Ranks blamed(const Verdict& verdict) {
+  std::vector<int> ranks;
+  for (const Party& party : verdict.parties) {
+    if (party.blamed) ranks.push_back(party.world_rank);
+  }
+  return ranks;
+}
+
 inline Arguments barrier() { return {}; }
 inline Arguments allreduce(std::int64_t count, BasicType type = BasicType::Float64, ReduceOpId op = 3) {
   return {Function::Allreduce, count, type, op, 0, {}};

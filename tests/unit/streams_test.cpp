@@ -6,15 +6,6 @@
 namespace accel::testing {
 namespace {
 
-std::vector<int> blamed(const Verdict& verdict) {
-  std::vector<int> ranks;
-  for (const Party& party : verdict.parties) {
-    if (party.blamed) ranks.push_back(party.world_rank);
-  }
-  return ranks;
-}
-using Ranks = std::vector<int>;
-
 TEST(Streams, OneOrderOfTwoCommunicatorsIsSilent) {
   SimulatedJob job(3);
   const auto a = job.add_nccl(11);

@@ -71,12 +71,4 @@ struct DriverState {
 };
 inline thread_local DriverState driver_state __attribute__((tls_model("initial-exec")));
 
-class DriverGuard {
- public:
-  DriverGuard() { ++driver_state.nested; }
-  ~DriverGuard() { --driver_state.nested; }
-  DriverGuard(const DriverGuard&) = delete;
-  DriverGuard& operator=(const DriverGuard&) = delete;
-};
-
 }  // namespace accel::cuda

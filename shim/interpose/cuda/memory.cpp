@@ -42,7 +42,7 @@ template <class Call, class Where>
 int allocate(const Origin& origin, MemoryKind kind, std::uint64_t bytes, Call&& really, Where&& where) {
   Ledger* const ledger = driver_state.nested == 0 ? Ledger::get() : nullptr;
   if (ledger == nullptr) return really();
-  const DriverGuard guard;
+  const DepthGuard guard(driver_state.nested);
   const int result = really();
   if (result == driver::kSuccess) [[likely]] {
     const auto [address, given] = where();
@@ -59,7 +59,7 @@ template <class Call>
 int release(std::uint64_t address, Call&& really) {
   Ledger* const ledger = driver_state.nested == 0 && address != 0 ? Ledger::get() : nullptr;
   if (ledger == nullptr) return really();
-  const DriverGuard guard;
+  const DepthGuard guard(driver_state.nested);
   const Block block = ledger->take(address);
   const int result = really();
   if (result == driver::kSuccess) {
@@ -136,7 +136,7 @@ ACCEL_RELEASE(cuArrayDestroy, (void* p), (p), p)
   auto* const next = real.get<int(__VA_ARGS__)>();                                             \
   if (next == nullptr) return driver::kNoDevice;                                               \
   cuda::Ledger* const ledger = cuda::driver_state.nested == 0 ? cuda::Ledger::get() : nullptr; \
-  const cuda::DriverGuard guard
+  const DepthGuard guard(cuda::driver_state.nested)
 
 namespace {
 /// CUmemAllocationProp, as far as it says where the memory is.

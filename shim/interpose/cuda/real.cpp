@@ -15,16 +15,9 @@ void* library() {
   return library;
 }
 
-void* Real::find() {
+void* find_real(const char* symbol, const void*) {
   void* driver = library();
-  void* found = driver != nullptr ? real_dlsym(driver, symbol_) : nullptr;
-  if (found != nullptr) found_.store(found, std::memory_order_release);
-  return found;
-}
-
-void Real::offer(void* function) {
-  void* none = nullptr;
-  if (address() == nullptr) found_.compare_exchange_strong(none, function);
+  return driver != nullptr ? real_dlsym(driver, symbol) : nullptr;
 }
 
 }  // namespace accel::cuda

@@ -16,7 +16,7 @@ using Word = std::uintptr_t;
 [[gnu::noinline, gnu::cold]] void look_at(const Origin& origin, int result) {
   Ledger* const ledger = Ledger::get();
   if (ledger == nullptr) return;
-  const DriverGuard guard;
+  const DepthGuard guard(driver_state.nested);
   if (result == driver::kOutOfMemory) ledger->failed(origin, MemoryKind::Count_, 0, Ledger::current_device());
   if (driver::breaks_context(result)) ledger->broke(origin, result);
   if (result == driver::kSuccess && driver_state.open != nullptr) ledger->went_on();

@@ -111,7 +111,7 @@ void after_init(std::int32_t threads_before) {
 template <class Initialize>
 int initialize(Initialize&& really) {
   if (thread_state.nested != 0) return really();  // MPI_Init -> PMPI_Init
-  NestingGuard guard;
+  const DepthGuard guard(thread_state.nested);
   if (!Process::self().start(kUsesMpi)) return really();
   const std::int32_t threads_before = count_threads();
   const int result = really();

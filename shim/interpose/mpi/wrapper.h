@@ -19,7 +19,7 @@ int intercept(Real& real, const void* caller, const void* frame, Roles... argume
   const Session* const now = session.load(std::memory_order_acquire);
   if (now == nullptr || thread_state.nested != 0) return next(arguments...);
 
-  NestingGuard guard;
+  const DepthGuard guard(thread_state.nested);
   Recorder* const recorder = now->recorder;
   const std::uint16_t site = now->sites->find(caller, frame);
   if (now->sites->is_internal(site)) return next(arguments...);

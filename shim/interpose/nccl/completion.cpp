@@ -91,7 +91,7 @@ StreamRecord& record_of(Recorder& recorder, std::size_t number) { return recorde
 void put_event(Recorder& recorder, std::size_t number) {
   Track& track = tracks[number];
   const Driver& driver = Driver::get();
-  const cuda::DriverGuard guard;
+  const DepthGuard guard(cuda::driver_state.nested);
   track.usable = track.usable && driver.complete;
   if (!track.usable) return;
   if (track.context == 0 && driver.context_of(track.stream, &track.context) != driver::kSuccess) {
@@ -113,7 +113,7 @@ void look_after(Recorder& recorder, std::size_t number) {
   if (!track.usable || track.stream == kNoHandle) return;
   StreamRecord& record = record_of(recorder, number);
   const Driver& driver = Driver::get();
-  const cuda::DriverGuard guard;
+  const DepthGuard guard(cuda::driver_state.nested);
   if (track.outstanding != 0) {
     const InContext there(track.context);
     constexpr int kNotReady = 600;

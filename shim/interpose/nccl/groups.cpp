@@ -146,7 +146,7 @@ ACCEL_EXPORT int ncclGroupEnd() {
   if (together.depth > 0) --together.depth;
   const Session* const now = nccl::active();
   if (!outermost || now == nullptr) return next();
-  NestingGuard guard;
+  const DepthGuard guard(thread_state.nested);
   return nccl::end_group(*now, together, [&] { return next(); });
 }
 
@@ -157,6 +157,6 @@ ACCEL_EXPORT int ncclGroupSimulateEnd(void* info) {
   if (next == nullptr) return nccl::lacks(real.name());
   nccl::Group& together = nccl::group();
   if (together.depth > 0 && --together.depth == 0) together.calls.clear();  // nothing of it runs
-  NestingGuard guard;
+  const DepthGuard guard(thread_state.nested);
   return next(info);
 }

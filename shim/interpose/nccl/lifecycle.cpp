@@ -77,7 +77,7 @@ const Session* start(int rank, int size, std::uint64_t key) {
 template <class Create>
 int create(const Session& now, const Key& key, int rank, int size, Handle* handle, const void* caller,
            const void* frame, Create&& really) {
-  NestingGuard guard;
+  const DepthGuard guard(thread_state.nested);
   if (const int error = standing_verdict()) return error;
   Pending pending;
   pending.communicator = announce(*now.recorder, key.value, rank, size);
@@ -136,7 +136,7 @@ std::uint64_t child_key(Communicator& parent, std::uint64_t kind, std::uint64_t 
 template <class Call>
 int alone(const Session& now, Function function, Communicator& own, Agreement agreement, std::int32_t root,
           const void* caller, const void* frame, Call&& really) {
-  NestingGuard guard;
+  const DepthGuard guard(thread_state.nested);
   Pending pending;
   pending.communicator = &own;
   pending.draft.function = function;
@@ -210,7 +210,7 @@ ACCEL_EXPORT int ncclCommInitAll(Handle* comms, int count, const int* devices) {
   REAL(CommInitAll, Handle*, int, const int*);
   const Session* now = count > 0 ? nccl::start(0, 1, 0) : nullptr;
   if (now == nullptr) return next(comms, count, devices);
-  NestingGuard guard;
+  const DepthGuard guard(thread_state.nested);
   const int result = next(comms, count, devices);
   if (result != nccl::kSuccess) return result;
   static std::atomic<std::uint64_t> times{0};
@@ -296,7 +296,7 @@ ACCEL_EXPORT int ncclCommDestroy(Handle comm) {
 ACCEL_EXPORT int ncclCommAbort(Handle comm) {
   REAL(CommAbort, Handle);
   if (const Session* now = nccl::active()) nccl::forget(*now->recorder, comm, kCommunicatorAborted);
-  NestingGuard guard;
+  const DepthGuard guard(thread_state.nested);
   return next(comm);
 }
 
@@ -305,7 +305,7 @@ ACCEL_EXPORT int ncclCommRevoke(Handle comm, int flags) {
   const Session* now = nccl::active();
   nccl::Communicator* own = now != nullptr ? nccl::communicator(comm) : nullptr;
   if (own != nullptr) now->recorder->flag_communicator(own->slot, kCommunicatorAborted);
-  NestingGuard guard;
+  const DepthGuard guard(thread_state.nested);
   return next(comm, flags);
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 #include <atomic>
 
+#include "interpose/real.h"
+
 namespace accel::nccl {
 
 /// The NCCL that `caller` is bound to: several copies in one process are real. nullptr: it lacks the
@@ -13,24 +15,17 @@ namespace detail {
 extern std::atomic<bool> several;
 }  // namespace detail
 
-class Real {
+class Real : public RealFunction<find_real> {
  public:
-  explicit constexpr Real(const char* name) : name_(name) {}
+  using RealFunction::RealFunction;
 
   template <class Function>
   Function* get(const void* caller) {
-    void* found = found_.load(std::memory_order_acquire);
-    if (found == nullptr || detail::several.load(std::memory_order_relaxed)) [[unlikely]] {
-      found = find_real(name_, caller);
-      found_.store(found, std::memory_order_release);
-    }
-    return reinterpret_cast<Function*>(found);
+    if (detail::several.load(std::memory_order_relaxed)) [[unlikely]]
+      return reinterpret_cast<Function*>(find_real(symbol(), caller));
+    return RealFunction::get<Function>(caller);
   }
-  const char* name() const { return name_; }
-
- private:
-  const char* name_;
-  std::atomic<void*> found_{nullptr};
+  const char* name() const { return symbol(); }
 };
 
 /// What a wrapper returns where there is no function behind it: ncclInvalidUsage. Says so once.

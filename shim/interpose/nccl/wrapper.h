@@ -101,7 +101,7 @@ int intercept(Real& real, const void* caller, const void* frame, Roles... argume
     return lacks(real.name());
   const Session* const now = active();
   if (now == nullptr) return next(arguments...);
-  NestingGuard guard;
+  const DepthGuard guard(thread_state.nested);
   const std::uint16_t site = now->sites->find(caller, frame);
   if (now->sites->is_internal(site)) return next(arguments...);
   if (const int error = standing_verdict()) [[unlikely]]
