@@ -9,12 +9,20 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <mutex>
 #include <string>
 #include <vector>
 
 inline int number(const char* variable, int otherwise = 0) {
   const char* text = std::getenv(variable);
   return text != nullptr ? std::atoi(text) : otherwise;
+}
+
+/// Two threads that call exit at the same time are undefined behaviour.
+[[noreturn]] inline void give_up() {
+  static std::mutex first;
+  first.lock();
+  std::exit(1);
 }
 
 struct Rank {
@@ -27,7 +35,7 @@ struct Rank {
     const cudaError_t error = (call);                                                              \
     if (error != cudaSuccess) {                                                                    \
       std::fprintf(stderr, "rank %d: %s: %s\n", number("RANK"), #call, cudaGetErrorString(error)); \
-      std::exit(1);                                                                                \
+      give_up();                                                                                   \
     }                                                                                              \
   } while (0)
 #define NCCL(call)                                                                                    \
@@ -36,7 +44,7 @@ struct Rank {
     if (error != ncclSuccess && error != ncclInProgress) {                                            \
       std::fprintf(stderr, "rank %d: %s: %s: %s\n", number("RANK"), #call, ncclGetErrorString(error), \
                    ncclGetLastError(nullptr));                                                        \
-      std::exit(1);                                                                                   \
+      give_up();                                                                                      \
     }                                                                                                 \
   } while (0)
 
