@@ -135,7 +135,7 @@ check-unit: ## Only the unit tests
 	@tests/run.sh $(BUILD) unit
 check-random: ## 10,000 random correct programs and as many with a fault, on each MPI (N=10000)
 	@$(MAKE) --no-print-directory -j$$(nproc) tests
-	@ACCEL_TEST_PROGRAMS=$(or $(N),10000) tests/run.sh $(BUILD) jobs --gtest_filter='RandomPrograms*'
+	@ACCEL_TEST_PROGRAMS=$(or $(N),10000) tests/run.sh $(BUILD) jobs --gtest_filter='*RandomPrograms*'
 check-apps: ## Real programs from the distribution, with and without the preload
 	@tests/deps.sh apps
 	@$(MAKE) --no-print-directory -j$$(nproc) all
