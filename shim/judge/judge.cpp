@@ -99,8 +99,7 @@ std::string describe_departure(const ProcessEvidence& process) {
 }
 
 std::string describe_absence(const ProcessEvidence& process) {
-  if (process.phase == Phase::Initializing && (process.libraries & kUsesMpi) == 0 && process.libraries == 0)
-    return "is inside MPI_Init";
+  if (process.phase == Phase::Initializing && process.libraries == 0) return "is inside MPI_Init";
   if (!process.driver_waits.empty()) {
     switch (process.driver_waits.front()) {
       case DriverWait::Stream:

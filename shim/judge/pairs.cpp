@@ -19,6 +19,12 @@ const PairRecord* pair_of(const ProcessEvidence& process, std::uint64_t communic
   return nullptr;
 }
 
+/// What a member has to do with the call of that number.
+Party party_at(const Evidence& evidence, const Member& member, std::uint64_t number) {
+  const auto& history = evidence.processes[member.process].history;
+  return make_party(evidence, member.process, history->call(member.communicator.slot, number));
+}
+
 constexpr std::uint32_t kSends = 0;
 constexpr std::uint32_t kReceives = 1;
 
@@ -98,9 +104,7 @@ std::optional<Verdict> find_other_datatypes(const Evidence& evidence, const Memb
     verdict.size = members.size;
     bool here = false;
     for (const Member& member : members.seen) {
-      const auto& history = evidence.processes[member.process].history;
-      verdict.parties.push_back(
-          make_party(evidence, member.process, history->call(member.communicator.slot, number)));
+      verdict.parties.push_back(party_at(evidence, member, number));
       const Party& party = verdict.parties.back();
       if (!party.call || !verdict.parties.front().call) return std::nullopt;
       verdict.function = party.call->function;
@@ -129,7 +133,7 @@ std::optional<Verdict> find_reused_id(const Evidence& evidence, const Members& m
                           call.record.function == Function::NcclCommInitRank &&
                           evidence.now_ns - call.since_ns >= kLong);
     }
-    Party party = make_party(evidence, member.process, process.history->call(member.communicator.slot, 1));
+    Party party = party_at(evidence, member, 1);
     party.blamed = (member.communicator.record.flags & kCommunicatorReused) != 0;
     verdict.parties.push_back(std::move(party));
   }
@@ -150,8 +154,7 @@ std::optional<Verdict> find_rank_clash(const Evidence& evidence, const Members& 
     verdict.function = Function::NcclCommInitRank;
     verdict.fields = {Field::Rank};
     for (const Member& member : members.seen) {
-      const auto& history = evidence.processes[member.process].history;
-      Party party = make_party(evidence, member.process, history->call(member.communicator.slot, 1));
+      Party party = party_at(evidence, member, 1);
       party.blamed = member.communicator.record.rank == rank;
       party.state = fmt::format("ncclCommInitRank as rank {} of {}", member.communicator.record.rank,
                                 member.communicator.record.size);

@@ -85,9 +85,16 @@ int Ledger::current_device() {
   return ask != nullptr && ask(&device) == driver::kSuccess ? device : -1;
 }
 
+/// nullptr: no device, or one too many.
+DeviceMemory* Ledger::memory_of(int device) const {
+  const bool known = device >= 0 && device < static_cast<int>(kMaxDevices);
+  return known ? &recorder_->file().memory[device] : nullptr;
+}
+
 void Ledger::count(const Block& block, int sign) {
-  if (block.device < 0 || block.device >= static_cast<int>(kMaxDevices)) return;
-  DeviceMemory& memory = recorder_->file().memory[block.device];
+  DeviceMemory* const found = memory_of(block.device);
+  if (found == nullptr) return;
+  DeviceMemory& memory = *found;
   const std::int64_t bytes = sign * static_cast<std::int64_t>(block.bytes);
   __atomic_fetch_add(&memory.current[static_cast<std::size_t>(block.kind)], bytes, __ATOMIC_RELAXED);
   __atomic_fetch_add(sign > 0 ? &memory.allocations : &memory.frees, 1, __ATOMIC_RELAXED);
@@ -99,11 +106,7 @@ void Ledger::count(const Block& block, int sign) {
 }
 
 void Ledger::add(std::uint64_t address, const Block& block) {
-  {
-    Shard& shard = shard_of(address);
-    const std::lock_guard lock(shard.mutex);
-    shard.blocks[address] = block;
-  }
+  put_back(address, block);
   count(block, 1);
   if (driver_state.open != nullptr) [[unlikely]]
     settle(block.device, block.bytes);
@@ -163,7 +166,14 @@ void Ledger::released(std::uint64_t handle) {
   const auto found = all.find(handle);
   if (found == all.end()) return;
   --found->second.references;
-  if (found->second.references > 0 || found->second.mappings > 0) return;
+  drop_if_unused(handle);
+}
+
+/// The memory is gone with the last reference and the last mapping. virtual_memory() is locked.
+void Ledger::drop_if_unused(std::uint64_t handle) {
+  auto& all = virtual_memory().physical;
+  const auto found = all.find(handle);
+  if (found == all.end() || found->second.references > 0 || found->second.mappings > 0) return;
   count(found->second.block, -1);
   all.erase(found);
 }
@@ -184,16 +194,14 @@ void Ledger::unmapped(std::uint64_t address, std::uint64_t bytes) {
     const auto found = memory.physical.find(one->second.second);
     if (found == memory.physical.end()) continue;
     --found->second.mappings;
-    if (found->second.references > 0 || found->second.mappings > 0) continue;
-    count(found->second.block, -1);
-    memory.physical.erase(found);
+    drop_if_unused(found->first);
   }
 }
 
 void Ledger::failed(const Origin& origin, MemoryKind kind, std::uint64_t bytes, int device) {
   RecorderFile& file = recorder_->file();
-  if (device >= 0 && device < static_cast<int>(kMaxDevices))
-    __atomic_fetch_add(&file.memory[device].failures, 1, __ATOMIC_RELAXED);
+  DeviceMemory* const memory = memory_of(device);
+  if (memory != nullptr) __atomic_fetch_add(&memory->failures, 1, __ATOMIC_RELAXED);
   std::size_t free = 0;
   std::size_t total = 0;
   static constinit Real real("cuMemGetInfo_v2");
@@ -224,7 +232,7 @@ void Ledger::failed(const Origin& origin, MemoryKind kind, std::uint64_t bytes, 
   episode->bytes = bytes;
   episode->free = free;
   episode->total = total;
-  episode->own = device >= 0 && device < static_cast<int>(kMaxDevices) ? file.memory[device].total : 0;
+  episode->own = memory != nullptr ? memory->total : 0;
   __atomic_store_n(&episode->stamp, stamp + 1, __ATOMIC_RELEASE);
   driver_state.open = episode;
   driver_state.went_on = 0;

@@ -49,13 +49,15 @@ class Ledger {
   void failed(const Origin& origin, MemoryKind kind, std::uint64_t bytes, int device);
   /// The thread has asked how much memory is free.
   void asked_for_free_memory();
-  /// The thread has gone on: launched a kernel, called a collective.
+  /// The thread has gone on: a launch, a copy or the like has succeeded.
   void went_on();
   /// A call has returned an error that breaks the context.
   void broke(const Origin& origin, int error);
 
  private:
+  DeviceMemory* memory_of(int device) const;
   void count(const Block& block, int sign);
+  void drop_if_unused(std::uint64_t handle);
   void settle(int device, std::uint64_t bytes);
 
   Recorder* recorder_ = nullptr;

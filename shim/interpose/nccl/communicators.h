@@ -53,7 +53,7 @@ void resolve(Recorder& recorder, Communicator& communicator, Handle handle);
 /// Before the real function: right after it another thread may get the same handle.
 void forget(Recorder& recorder, Handle handle, std::uint32_t flags);
 
-/// /// Key of what comes of an id: the same on all members, another one each time this process uses the id
+/// Key of what comes of an id: the same on all members, another one each time this process uses the id
 /// for that rank, which is `reused` then.
 struct Key {
   std::uint64_t value = 0;
