@@ -45,7 +45,7 @@ $(foreach mpi,$(MPIS),$(eval $(call mpi_rules,$(mpi))))
 CUDA_INCLUDE = $(firstword $(wildcard $(CUDA_HOME)/include) $(BUILD)/headers)
 STANDIN      := $(BUILD)/standin
 STANDINS     := $(addprefix $(STANDIN)/,old/libnccl.so.2 libcuda.so.1 interposable/libcuda.so.1 libcudart_static.a libcudart.so.13 libnccl.so.2)
-NCCL_PROGRAMS := $(patsubst tests/programs/nccl/%.cpp,$(BUILD)/programs/nccl/%,$(wildcard tests/programs/nccl/*.cpp))
+NCCL_PROGRAMS := $(patsubst tests/programs/nccl/%.cpp,$(BUILD)/programs/nccl/%,$(wildcard tests/programs/nccl/*.cpp)) $(BUILD)/programs/nccl/faults_static
 NCCL_EXAMPLES := $(patsubst examples/%.cu,$(BUILD)/examples/nccl/%,$(wildcard examples/*.cu))
 standin_flags = -std=c++20 -O1 -g -fPIC -fvisibility=hidden -Wall -Wextra -Werror -MMD -MP -I. -I$(CUDA_INCLUDE) -I$(STANDIN)
 
@@ -66,16 +66,21 @@ $(STANDIN)/libcudart_static.a: $(STANDIN)/cuda/runtime.o
 $(STANDIN)/libcudart.so.13: tests/standin/cuda/runtime.cpp
 	@mkdir -p $(@D)
 	$(call run,LINK,$(CXX) $(filter-out -fvisibility=hidden,$(standin_flags)) -shared -Wl$(,)-soname$(,)libcudart.so.13 -o $@ $< -ldl && ln -sf libcudart.so.13 $(@D)/libcudart.so)
-$(STANDIN)/libnccl.so.2: $(addprefix $(STANDIN)/nccl/,nccl.o mesh.o)
+NCCL_OBJECTS := $(addprefix $(STANDIN)/nccl/,nccl.o mesh.o profiler.o)
+$(STANDIN)/libnccl.so.2: $(NCCL_OBJECTS)
 	$(call run,LINK,$(CXX) -shared -Wl$(,)-soname$(,)libnccl.so.2 -Wl$(,)-z$(,)defs -Wl$(,)-rpath$(,)'$$ORIGIN' -o $@ $^ -lgloo -ldl -pthread && ln -sf libnccl.so.2 $(@D)/libnccl.so)
 # An NCCL from before ncclCommSplit.
-$(STANDIN)/old/libnccl.so.2: $(addprefix $(STANDIN)/nccl/,nccl.o mesh.o) tests/standin/nccl/old.map
+$(STANDIN)/old/libnccl.so.2: $(NCCL_OBJECTS) tests/standin/nccl/old.map
 	@mkdir -p $(@D)
 	$(call run,LINK,$(CXX) -shared -Wl$(,)-soname$(,)libnccl.so.2 -Wl$(,)--version-script=tests/standin/nccl/old.map -Wl$(,)-rpath$(,)'$$ORIGIN/..' -o $@ $(filter %.o,$^) -lgloo -ldl -pthread)
 nccl_flags = -std=c++17 -g -O1 -Wall -Wextra -Werror -I. -Iinclude -isystem $(CUDA_INCLUDE) -L$(STANDIN) -Wl$(,)-rpath$(,)'$$ORIGIN/../../standin'
 $(BUILD)/programs/nccl/%: tests/programs/nccl/%.cpp tests/programs/nccl/rank.h | $(STANDINS)
 	@mkdir -p $(@D)
 	$(call run,NCCL,$(CXX) $(nccl_flags) -o $@ $< -lnccl $(STANDIN)/libcudart_static.a -ldl -pthread)
+# The same with NCCL inside, where no symbol leads to it.
+$(BUILD)/programs/nccl/faults_static: tests/programs/nccl/faults.cpp tests/programs/nccl/rank.h $(NCCL_OBJECTS) | $(STANDINS)
+	@mkdir -p $(@D)
+	$(call run,NCCL,$(CXX) $(nccl_flags) -o $@ $< $(NCCL_OBJECTS) $(STANDIN)/libcudart_static.a -lgloo -ldl -pthread)
 # One program, on every route to the driver: the runtime in it or shared, per-thread default streams, NVIDIA's own runtime
 # where the toolkit is there (up to where it wants a real driver).
 HYBRIDS := $(foreach mpi,$(MPIS),$(BUILD)/programs/$(mpi)/hybrid)

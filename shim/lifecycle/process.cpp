@@ -98,6 +98,30 @@ void Process::join(int world_rank, int world_size, std::uint32_t library) {
   start_agent();
 }
 
+void Process::introduce(int rank, int size, std::uint32_t library) {
+  RecorderHeader& header = recorder()->header();
+  const bool known = header.world_rank >= 0;
+  const std::uint32_t knew_more = library == kUsesCuda ? ~0U : kUsesMpi | kUsesNccl;
+  const std::uint32_t before = std::exchange(header.libraries, header.libraries | library);
+  if (known && (before & knew_more) != 0) return;
+  const auto number = [](const char* name) {
+    const char* text = std::getenv(name);
+    return text != nullptr && *text != '\0' ? std::atoi(text) : -1;
+  };
+  constexpr std::pair<const char*, const char*> kLaunchers[] = {
+      {"RANK", "WORLD_SIZE"},
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+      {"PMI_RANK", "PMI_SIZE"},
+      {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
+  };
+  for (const auto& [rank_name, size_name] : kLaunchers) {
+    const int world_rank = number(rank_name);
+    const int world_size = number(size_name);
+    if (world_rank >= 0 && world_size > world_rank) return join(world_rank, world_size, library);
+  }
+  join(rank, size, library);
+}
+
 int Process::ordered_end() const {
   const Recorder* recorder = this->recorder();
   if (board_ == nullptr || recorder == nullptr || board_->end_world.load() != world_key_) return 0;

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <unordered_map>
@@ -48,28 +47,13 @@ VirtualMemory& virtual_memory() {
   return *all;
 }
 
-int from_environment(const char* name) {
-  const char* text = std::getenv(name);
-  return text != nullptr && *text != '\0' ? std::atoi(text) : -1;
-}
-
-/// Who we are until MPI or NCCL says so.
-void introduce(Process& process) {
-  process.recorder()->header().libraries |= kUsesCuda;
-  if (process.recorder()->header().world_rank >= 0) return;
-  const int rank = from_environment("RANK");
-  const int size = from_environment("WORLD_SIZE");
-  const bool known = rank >= 0 && size > rank;
-  process.join(known ? rank : 0, known ? size : 1, kUsesCuda);
-}
-
 }  // namespace
 
 Ledger* Ledger::get() {
   static Ledger* const ledger = []() -> Ledger* {
     Process& process = Process::self();
     if (!process.start(kUsesCuda)) return nullptr;
-    introduce(process);
+    process.introduce(0, 1, kUsesCuda);
     auto* made = new Ledger;
     made->recorder_ = process.recorder();
     made->sites_ = &process.sites();

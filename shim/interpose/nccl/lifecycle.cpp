@@ -1,70 +1,30 @@
 // Communicators come and go: written out, since each function is different.
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 
 #include "interpose/export.h"
 #include "interpose/nccl/errors.h"
+#include "interpose/nccl/observe.h"
 #include "interpose/nccl/wrapper.h"
 #include "lifecycle/agent.h"
-#include "report/log.h"
 
 namespace accel::nccl {
 namespace {
 
-int from_environment(std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    const char* text = std::getenv(name);
-    if (text != nullptr && *text != '\0') return std::atoi(text);
-  }
-  return -1;
-}
-
-/// Where the program has no MPI: who we are is what its launcher says, else what NCCL is told.
-void join(int rank, int size, std::uint64_t key) {
-  Process& process = Process::self();
-  RecorderHeader& header = process.recorder()->header();
-  if (size > 1) process.meet(key);
-  // CUDA alone knows no ranks; MPI knows better.
-  if (header.world_rank >= 0 && (header.libraries & (kUsesMpi | kUsesNccl)) != 0) return;
-  const int world_rank = from_environment({"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"});
-  const int world_size = from_environment({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"});
-  const bool known = world_rank >= 0 && world_size > world_rank;
-  process.join(known ? world_rank : rank, known ? world_size : size, kUsesNccl);
-}
-
-/// NCCL_* of the environment, sorted.
-std::string nccl_environment() {
-  std::vector<std::string> lines;
-  for (char** one = environ; one != nullptr && *one != nullptr; ++one) {
-    if (std::strncmp(*one, "NCCL_", 5) == 0) lines.emplace_back(*one);
-  }
-  std::sort(lines.begin(), lines.end());
-  std::string text;
-  for (const std::string& line : lines) text += line + "\n";
-  return text;
-}
-
 /// `key`: of the communicator that is about to be made.
 const Session* start(int rank, int size, std::uint64_t key) {
   if (thread_state.nested != 0) return nullptr;
-  Process& process = Process::self();
-  if (!process.start(kUsesNccl)) return nullptr;
-  RecorderHeader& header = process.recorder()->header();
-  join(rank, size, key);
-  header.libraries |= kUsesNccl;
-  static Session now;
-  static const bool made = [&] {
-    now = {process.recorder(), &process.sites(), process.settings().check == Check::Sync};
+  const auto how = [] {
     int version = 0;
     if (auto* get_version = reinterpret_cast<int (*)(int*)>(find_real("GetVersion", nullptr)))
       get_version(&version);
-    const std::string text = "NCCL " + std::to_string(version / 10000) + "." +
-                             std::to_string(version / 100 % 100) + "." + std::to_string(version % 100) +
-                             " (" + library_path() + ")";
-    std::strncpy(header.nccl, text.c_str(), sizeof header.nccl - 1);
-    std::strncpy(header.nccl_environment, nccl_environment().c_str(), sizeof header.nccl_environment - 1);
-    log().say(LogLevel::Info, "observing NCCL calls: " + text);
+    return "NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+           std::to_string(version % 100) + " (" + library_path() + ")";
+  };
+  if (!observe(rank, size, key, how)) return nullptr;
+  static Session now;
+  static const bool made = [&] {
+    Process& process = Process::self();
+    now = {process.recorder(), &process.sites(), process.settings().check == Check::Sync};
     on_verdict(tell_program);
     session.store(&now, std::memory_order_release);
     return true;

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct Object {
 struct Objects {
   std::mutex mutex;
   std::vector<Object> all;
+  std::set<const void*> wrapped;  ///< where those begin whose functions wrappers have asked for
   unsigned long long loads = 0;  ///< of the loader, when it was filled
 
   void refresh() {
@@ -65,9 +67,11 @@ Objects& objects() {
 
 }  // namespace
 
-void* find_real(const char* name, const void* caller) {
+namespace {
+
+/// objects() is locked.
+void* find(const char* name, const void* caller) {
   const std::string symbol = std::string("pnccl") + name;
-  const std::lock_guard lock(objects().mutex);
   objects().refresh();
   const auto& all = objects().all;
   if (all.empty()) return nullptr;
@@ -86,6 +90,25 @@ void* find_real(const char* name, const void* caller) {
     if (void* found = real_dlsym(object.handle, symbol.c_str())) return found;
   }
   return nullptr;
+}
+
+const void* object_of(const void* address) {
+  Dl_info info;
+  return dladdr(address, &info) != 0 ? info.dli_fbase : nullptr;
+}
+
+}  // namespace
+
+void* find_real(const char* name, const void* caller) {
+  const std::lock_guard lock(objects().mutex);
+  void* const found = find(name, caller);
+  if (found != nullptr) objects().wrapped.insert(object_of(found));
+  return found;
+}
+
+bool is_wrapped(const void* address) {
+  const std::lock_guard lock(objects().mutex);
+  return objects().wrapped.contains(object_of(address));
 }
 
 int lacks(const char* name) {

@@ -28,6 +28,9 @@ class Real : public RealFunction<find_real> {
   const char* name() const { return symbol(); }
 };
 
+/// Whether `address` lies in an NCCL that wrappers of ours stand in front of.
+bool is_wrapped(const void* address);
+
 /// What a wrapper returns where there is no function behind it: ncclInvalidUsage. Says so once.
 int lacks(const char* name);
 

@@ -18,10 +18,12 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <random>
 #include <string>
 #include <thread>
 
 #include "tests/standin/nccl/mesh.h"
+#include "tests/standin/nccl/profiler.h"
 #include "tests/standin/nccl/reduction.h"
 
 using namespace standin;
@@ -41,6 +43,7 @@ struct ncclComm {
   std::atomic<std::uint64_t> replayed{0};
   std::map<int, double> factors;  ///< of PreMulSum ops
   CUdeviceptr buffer = 0;
+  Profiled profiled;
 };
 
 namespace {
@@ -130,6 +133,8 @@ enum class Kind {
   Send,
   Recv
 };
+constexpr const char* kNames[] = {"AllReduce", "Broadcast", "Reduce",  "AllGather", "ReduceScatter",
+                                  "AlltoAll",  "Gather",    "Scatter", "Send",      "Recv"};
 
 struct Operation {
   Kind kind;
@@ -147,6 +152,7 @@ struct Operation {
 constexpr std::uint64_t kPointToPoint = std::uint64_t{1} << 56;
 constexpr std::uint64_t kChild = std::uint64_t{2} << 56;
 constexpr std::uint64_t kReplay = std::uint64_t{3} << 56;
+constexpr std::uint64_t kNumber = std::uint64_t{4} << 56;
 
 std::uint64_t slot(std::uint64_t space, std::uint64_t number, std::uint64_t step) {
   return space | number << 8 | step;
@@ -345,8 +351,20 @@ ncclResult_t launch(std::vector<Operation> operations) {
     const cudaStream_t stream = one->operations.front().stream;
     Driver::get().is_capturing(stream, &status);
     one->captured = status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
-    if (Driver::get().launch(stream, run, one) != CUDA_SUCCESS)
-      return fail(ncclUnhandledCudaError, "Cuda failure in a launch");
+    Profiled& profiled = one->operations.front().comm->profiled;
+    const std::vector<Operation> launched = one->operations;  // run may be done, and *one gone
+    void* const event = profiled.begin_kernel(stream);
+    const bool done = Driver::get().launch(stream, run, one) == CUDA_SUCCESS;
+    profiled.end_kernel(event);
+    if (!done) return fail(ncclUnhandledCudaError, "Cuda failure in a launch");
+    for (const Operation& operation : launched) {
+      const char* const name = kNames[static_cast<std::size_t>(operation.kind)];
+      if (operation.kind == Kind::Send || operation.kind == Kind::Recv) {
+        profiled.message(name, operation.count, operation.type, operation.root);
+      } else {
+        profiled.launch(name, operation.count, operation.type, operation.root);
+      }
+    }
   }
   return ncclSuccess;
 }
@@ -371,6 +389,12 @@ ncclResult_t enqueue(Operation one) {
     result = fail(ncclInvalidArgument, "root or peer out of range");
   } else if (static_cast<int>(one.type) < 0 || static_cast<int>(one.type) > 11) {
     result = fail(ncclInvalidArgument, "invalid datatype");
+  }
+  if (result == ncclSuccess && one.kind != Kind::Send && one.kind != Kind::Recv) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    Driver::get().is_capturing(one.stream, &status);
+    one.comm->profiled.call(kNames[static_cast<std::size_t>(one.kind)], one.count, one.type, one.root,
+                            one.stream, status == CU_STREAM_CAPTURE_STATUS_ACTIVE);
   }
   if (group.depth == 0) return result == ncclSuccess ? launch({one}) : result;
   if (result != ncclSuccess) {
@@ -404,6 +428,13 @@ ncclResult_t complete(ncclComm& comm, int rank, int size, const Exchange& exchan
   }
   comm.mesh = std::make_unique<Mesh>(rank, size, exchange);
   if (comm.aborted) return fail(ncclInternalError, "aborted");
+  // One number for all its ranks.
+  std::uint64_t number = std::random_device()();
+  for (int peer = 1; rank == 0 && peer < size; ++peer)
+    comm.mesh->send(peer, slot(kNumber, 0, 0), &number, sizeof number);
+  if (rank != 0 && !comm.mesh->receive(0, slot(kNumber, 0, 0), &number, sizeof number))
+    return fail(ncclInternalError, "aborted");
+  comm.profiled.begin(number, size, rank);
   comm.ready = true;
   comm.async = ncclSuccess;
   return ncclSuccess;
@@ -469,6 +500,7 @@ ncclResult_t make_child(ncclComm& parent, std::uint64_t number, const std::vecto
 void destroy(ncclComm_t comm) {
   if (comm->buffer != 0) Driver::get().release(comm->buffer);
   comm->buffer = 0;
+  comm->profiled.end();
 }
 
 }  // namespace
