@@ -29,11 +29,15 @@ CORE     := $(call objects,$(addprefix shim/,settings signature record collect j
 SHIM     := $(CORE) $(call objects,$(addprefix shim/,lifecycle interpose interpose/loader interpose/cuda interpose/mpi interpose/nccl interpose/process))
 LAUNCHER := $(call objects,launcher)
 
-all: $(BUILD)/libaccel.so $(BUILD)/accelrun ## Build the library and the launcher (default)
+all: $(BUILD)/libaccel.so $(BUILD)/libaccel-audit.so $(BUILD)/accelrun ## Build the library and the launcher (default)
 
 $(BUILD)/libaccel.so: $(SHIM) shim/libaccel.map
 	$(call run,LINK,$(CXX) -shared $(LDFLAGS) $(STATIC_RUNTIME) -Wl$(,)--version-script=shim/libaccel.map \
 	  -Wl$(,)-soname$(,)libaccel.so -Wl$(,)-z$(,)defs -Wl$(,)-z$(,)nodelete -o $@ $(SHIM) -ldl -pthread)
+# Lives in a namespace of its own, with no library but a C library of its own: not sanitized, no C++ runtime.
+$(BUILD)/libaccel-audit.so: shim/audit/audit.cpp
+	@mkdir -p $(@D)
+	$(call run,LINK,$(CXX) -std=c++20 -O2 -g -fPIC -shared -fvisibility=hidden -fno-exceptions -fno-rtti -Wall -Wextra -Werror -nodefaultlibs -o $@ $< -lc)
 $(BUILD)/accelrun: $(LAUNCHER) $(CORE)
 	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -ldl -pthread)
 $(BUILD)/%.o: %.cpp
@@ -53,7 +57,7 @@ help: ## Print this list
 install: all ## Install below DESTDIR/PREFIX
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/accel
 	install -m 755 $(BUILD)/accelrun $(DESTDIR)$(PREFIX)/bin/
-	install -m 755 $(BUILD)/libaccel.so $(DESTDIR)$(PREFIX)/lib/
+	install -m 755 $(BUILD)/libaccel.so $(BUILD)/libaccel-audit.so $(DESTDIR)$(PREFIX)/lib/
 	install -m 644 include/accel/accel.h $(DESTDIR)$(PREFIX)/include/accel/
 	printf 'prefix=%s\nlibdir=$${prefix}/lib\nincludedir=$${prefix}/include\n\nName: accel\nDescription: errors instead of hangs for distributed jobs\nVersion: %s\nCflags: -I$${includedir}\n' \
 	  '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/accel.pc

@@ -1,6 +1,7 @@
 // accelrun: the command line.
 #include <accel/accel.h>
 #include <fmt/format.h>
+#include <gnu/libc-version.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -53,6 +54,18 @@ std::string find_library(const std::string& asked) {
                 "libaccel.so is neither beside accelrun nor in ../lib; --library PATH names it");
 }
 
+/// What leads libraries loaded with RTLD_DEEPBIND to `library`.
+std::string auditor_of(const std::string& library) {
+  if (gnu_get_libc_version() < std::string("2.35")) {
+    throw Failure(ACCEL_EXIT_USAGE, fmt::format("--audit needs glibc 2.35 or newer, this is {}: older ones crash "
+                                                "or slow down under LD_AUDIT",
+                                                gnu_get_libc_version()));
+  }
+  const std::string auditor = library.substr(0, library.rfind('/') + 1) + "libaccel-audit.so";
+  if (access(auditor.c_str(), R_OK) == 0) return auditor;
+  throw Failure(ACCEL_EXIT_INTERNAL, fmt::format("{}: no such file, but --audit needs it", auditor));
+}
+
 /// The user's words after our own options.
 std::vector<std::string> command_of(const CLI::App& app) {
   std::vector<std::string> words = app.remaining();
@@ -82,8 +95,10 @@ int run(int argc, char** argv) {
   }
   JobRequest request;
   std::string library;
+  bool audit = false;
   std::string engine = "auto";
   app.add_flag("--keep", request.keep, "keep the run directory and say where it is");
+  app.add_flag("--audit", audit, "also see what is loaded with RTLD_DEEPBIND (LD_AUDIT; needs glibc 2.35)");
   app.add_option("--engine", engine, "who starts the ranks (auto, plain, openmpi or hydra)")
       ->type_name("VALUE");
   app.add_option("--library", library, "libaccel.so to preload (default: the one beside accelrun)")
@@ -126,9 +141,13 @@ int run(int argc, char** argv) {
     const char* value = std::getenv(variable.name);
     if (value != nullptr && value[0] != '\0') request.variables[variable.name] = value;
   }
-  const char* preload = std::getenv("LD_PRELOAD");
-  request.variables["LD_PRELOAD"] =
-      find_library(library) + (preload != nullptr && preload[0] != '\0' ? ":" + std::string(preload) : "");
+  const auto put_first = [&](const char* name, const std::string& path) {
+    const char* others = std::getenv(name);
+    request.variables[name] = path + (others != nullptr && others[0] != '\0' ? ":" + std::string(others) : "");
+  };
+  const std::string preloaded = find_library(library);
+  put_first("LD_PRELOAD", preloaded);
+  if (audit) put_first("LD_AUDIT", auditor_of(preloaded));
   return run_job(request);
 }
 

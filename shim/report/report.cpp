@@ -65,7 +65,7 @@ std::string shape(const Party& party) {
                     (what.vector ? counts_text(party.counts) : std::to_string(call.count)) + "]");
   }
   if (call.function == Function::NcclCommInitRank) words.push_back(fmt::format("{} ranks", call.count));
-  if (what.reduces) words.emplace_back(name_of_op(call.op));
+  if (what.reduces && call.op != 0) words.emplace_back(name_of_op(call.op));
   if (what.rooted) words.push_back(fmt::format("root {}", call.root));
   if (what.on_stream && call.tag == kCapturedStream) words.emplace_back("captured into a graph");
   if ((what.flow == Flow::ToPeer || what.flow == Flow::FromPeer) && call.root != -1) {
@@ -252,7 +252,7 @@ json party_json(const Party& party, const ProcessEvidence& process, const std::v
   if (what.data) call["datatype"] = party.datatype.name;
   if (what.data && !what.vector) call["count"] = party.call->count;
   if (what.vector) call["counts"] = party.counts;
-  if (what.reduces) call["op"] = name_of_op(party.call->op);
+  if (what.reduces && party.call->op != 0) call["op"] = name_of_op(party.call->op);
   if (what.rooted) call["root"] = party.call->root;
   result["call"] = std::move(call);
   return result;

@@ -37,6 +37,16 @@ TEST_P(Routes, ThroughAPluginThatTheProgramLoads) {
   EXPECT_EQ(run_job("loader plugin " + plugin + " 4").status, 0);
 }
 
+TEST_P(Routes, ThroughAPluginThatLooksAtItsOwnDependenciesFirst) {
+  const std::string plugin = program(GetParam(), "plugin.so");
+  for (const char* route : {"deepbind ", "plugin "}) {
+    job_ = {GetParam(), Way::Launcher, 3, "loader " + (route + plugin) + " 2", {}, "--audit"};
+    expect_count_mismatch(run(scratch_, job_));
+    job_.program = "loader " + (route + plugin) + " 4";
+    EXPECT_EQ(run(scratch_, job_).status, 0);
+  }
+}
+
 TEST_P(Routes, ByDlsymOnALibraryHandle) {
   const std::string mpi = GetParam() == Mpi::OpenMpi ? "libmpi.so.40" : "libmpich.so.12";
   expect_count_mismatch(run_job("loader dlsym " + mpi + " 2"));

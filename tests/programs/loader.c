@@ -1,5 +1,6 @@
 /* Not linked with MPI.
  *   loader plugin PLUGIN.so COUNT   opens a plugin RTLD_LOCAL that is linked with it (as Python does with mpi4py)
+ *   loader deepbind PLUGIN.so COUNT the same with RTLD_DEEPBIND: what is preloaded comes after its own dependencies
  *   loader dlsym LIBMPI COUNT       asks the library for its functions (as MPI.jl does)
  * COUNT: what rank 1 gives to MPI_Allreduce where the others give 4. */
 #include <dlfcn.h>
@@ -26,12 +27,13 @@ static uintptr_t handle(void* library, const char* object, uintptr_t constant) {
 int main(int argc, char** argv) {
   if (argc < 4) return 64;
   const int count = atoi(argv[3]);
-  void* library = dlopen(argv[2], RTLD_NOW | RTLD_LOCAL);
+  const int deep = strcmp(argv[1], "deepbind") == 0 ? RTLD_DEEPBIND : 0;
+  void* library = dlopen(argv[2], RTLD_NOW | RTLD_LOCAL | deep);
   if (library == NULL) {
     fprintf(stderr, "%s\n", dlerror());
     return 1;
   }
-  if (strcmp(argv[1], "plugin") == 0) {
+  if (deep || strcmp(argv[1], "plugin") == 0) {
     int (*plugin_main)(int);
     *(void**)&plugin_main = ask(library, "plugin_main");
     return plugin_main(count);
