@@ -57,9 +57,10 @@ std::string find_library(const std::string& asked) {
 /// What leads libraries loaded with RTLD_DEEPBIND to `library`.
 std::string auditor_of(const std::string& library) {
   if (gnu_get_libc_version() < std::string("2.35")) {
-    throw Failure(ACCEL_EXIT_USAGE, fmt::format("--audit needs glibc 2.35 or newer, this is {}: older ones crash "
-                                                "or slow down under LD_AUDIT",
-                                                gnu_get_libc_version()));
+    throw Failure(ACCEL_EXIT_USAGE,
+                  fmt::format("--audit needs glibc 2.35 or newer, this is {}: older ones crash "
+                              "or slow down under LD_AUDIT",
+                              gnu_get_libc_version()));
   }
   const std::string auditor = library.substr(0, library.rfind('/') + 1) + "libaccel-audit.so";
   if (access(auditor.c_str(), R_OK) == 0) return auditor;
@@ -143,7 +144,8 @@ int run(int argc, char** argv) {
   }
   const auto put_first = [&](const char* name, const std::string& path) {
     const char* others = std::getenv(name);
-    request.variables[name] = path + (others != nullptr && others[0] != '\0' ? ":" + std::string(others) : "");
+    request.variables[name] =
+        path + (others != nullptr && others[0] != '\0' ? ":" + std::string(others) : "");
   };
   const std::string preloaded = find_library(library);
   put_first("LD_PRELOAD", preloaded);

@@ -1,8 +1,8 @@
 // libaccel-audit.so, for LD_AUDIT: leads what was loaded with RTLD_DEEPBIND to libaccel.so.
 //
-// Such a library looks for a symbol among its own dependencies first, so that a preloaded one is never asked. The
-// loader tells its auditor of every binding, and takes another address. We are loaded into a namespace of our
-// own, before everything else, and share nothing with libaccel.so but what its symbol table says.
+// Such a library looks for a symbol among its own dependencies first, so that a preloaded one is never asked.
+// The loader tells its auditor of every binding, and takes another address. We are loaded into a namespace of
+// our own, before everything else, and share nothing with libaccel.so but what its symbol table says.
 //
 // glibc calls these functions with its own lock held; they allocate nothing. Source: rtld-audit(7).
 #include <elf.h>
@@ -17,7 +17,7 @@ namespace {
 const link_map* ours = nullptr;
 
 struct SymbolTable {
-  const ElfW(Sym)* symbols = nullptr;
+  const ElfW(Sym) * symbols = nullptr;
   const char* names = nullptr;
   const std::uint32_t* hash = nullptr;  ///< DT_GNU_HASH
 } table;

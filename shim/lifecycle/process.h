@@ -21,11 +21,12 @@ class Process {
   /// The job that this process belongs to is known by no launcher, but it has met others: `key` is the same
   /// in all of them. Before join; ignored where a launcher names the job.
   void meet(std::uint64_t key);
-  /// We know who we are: MPI_Init says so. Starts the agent thread and the signal handlers. `library`: kUses*.
+  /// We know who we are: MPI_Init says so. Starts the agent thread and the signal handlers. `library`:
+  /// kUses*.
   void join(int world_rank, int world_size, std::uint32_t library);
-  /// The same where the program has no MPI: who we are is what its launcher says, else `rank` of `size`, which
-  /// is what NCCL was told, or that we are alone. Does nothing where somebody who knows more has spoken: MPI
-  /// before NCCL before CUDA.
+  /// The same where the program has no MPI: who we are is what its launcher says, else `rank` of `size`,
+  /// which is what NCCL was told, or that we are alone. Does nothing where somebody who knows more has
+  /// spoken: MPI before NCCL before CUDA.
   void introduce(int rank, int size, std::uint32_t library);
 
   /// Null while dormant: then every wrapper only passes through. In a forked child it is null again.

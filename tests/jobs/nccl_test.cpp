@@ -169,6 +169,8 @@ TEST_P(Nccl, LateRanksAreWarnedOfThenTimedOut) {
       {"data-loader", "processes 0, 2, 3 have waited in ncclAllReduce for 1."},
       {"blocked-stream", "processes 0-3 have waited in ncclAllReduce for 1."},
       {"blocked-stream", "not a usage error"},
+      {"checkpoint", "process 0 is missing."},
+      {"checkpoint", "in (anonymous namespace)::save_checkpoint()\n"},
       {"oom-skips", "process 1 had failed to allocate 2048 MiB on GPU 1 before, with 10"},
   };
   for (const auto& [fault, line] : faults) {
@@ -191,6 +193,62 @@ TEST_P(Nccl, OutOfMemoryIsTheCauseOfWhatFollows) {
         "has 1.00 GiB, of which ",
         "Process 1: has exited with status 1", "<- out of memory", "the GPU has less than that in all",
         "::train_step(", "in cuMemAlloc_v2\n"}});
+  expect_clean();
+}
+
+/// Users see NCCL's "unhandled cuda error", others a hang.
+TEST_P(Nccl, OutOfMemoryInsideNcclIsNamed) {
+  for (const auto& [fault, function] :
+       {std::pair("oom-init", "ncclCommInitRank"), std::pair("oom-collective", "ncclAllReduce")}) {
+    SCOPED_TRACE(fault);
+    const Outcome outcome = run_fault(fault);
+    expect_lines(outcome, {fault,
+                           83,
+                           {"Process 1 tried to allocate 2.00 GiB on GPU 1",
+                            "it was NCCL that asked for the memory", "Process 1: has exited with status 1"}});
+    EXPECT_NE(outcome.output.find(std::string("rank 1: ") + function), std::string::npos) << outcome;
+  }
+  expect_clean();
+}
+
+TEST_P(Nccl, ABrokenContextIsMentioned) {
+  const Outcome outcome = run_fault("kernel-fault");
+  expect_lines(outcome,
+               {"",
+                82,
+                {"process 1 has exited with status 1 while processes 0, 2, 3 wait for it in ncclAllReduce.",
+                 "process 1"}});
+  expect_clean();
+}
+
+/// Where no symbol leads to NCCL its profiler interface does.
+TEST_P(Nccl, LinkedInStatically) {
+  const Expectation faults[] = {
+      {"count",
+       80,
+       {"Operation: ncclAllReduce (#2 on", "Process 0, 2, 3: float32[1024]\n",
+        "Process 1: float32[512]         <- differs"}},
+      {"root", 80, {"Operation: ncclBroadcast (#2 on", "Process 1: float32[1024], root 1        <- differs"}},
+      {"receive-size", 80, {"message 1 from rank 0 to rank 1"}},
+      {"exit0",
+       82,
+       {"process 1 has exited with status 0 while processes 0, 2, 3 wait for it in ncclAllReduce."}},
+      {"send-cycle", 81, {"processes 0-3 wait for each other in a circle."}},
+      {"swapped-communicators", 81, {"processes 0, 1 wait for each other in a circle."}},
+      {"same-peer-twice", 0, {}},
+  };
+  for (const Expectation& expected : faults) {
+    SCOPED_TRACE(expected.fault);
+    expect_lines(run_program(std::string("faults_static ") + expected.fault), expected);
+  }
+  const std::map<std::string, std::string> older = {{"ACCEL_STANDIN_NCCL_PROFILER", "4"}};
+  expect_lines(run_program("faults_static count", older),
+               {"v4", 80, {"Process 1: float32[512]         <- differs"}});
+  const Outcome oldest =
+      run_program("faults_static count", {{"ACCEL_STANDIN_NCCL_PROFILER", "1"}, {"ACCEL_LOG_LEVEL", "INFO"}});
+  expect_lines(
+      oldest,
+      {"v1", 0, {"faults_static is linked in statically and older than 2.27: its calls cannot be seen"}});
   expect_clean();
 }
 
@@ -227,6 +285,11 @@ TEST_P(Nccl, SeveralRanksInOneProcess) {
   const Outcome outcome = run(scratch_, {Mpi::Nccl, GetParam(), 1, "devices 7", {}, {}});
   expect_lines(outcome,
                {"", 80, {"Process 0, 2: float32[256], sum", "Process 1: float32[7], sum       <- differs"}});
+  const Outcome threads = run(scratch_, {Mpi::Nccl, GetParam(), 1, "devices 256 7", {}, {}});
+  expect_lines(threads, {"",
+                         80,
+                         {"Operation: ncclAllReduce (#7 on", "Process 0, 2: float32[256], sum",
+                          "Process 1: float32[7], sum       <- differs"}});
 }
 
 TEST_P(Nccl, TheNextCallFailsAfterAVerdict) {

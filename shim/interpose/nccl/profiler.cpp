@@ -82,9 +82,9 @@ Function function_of(const char* name) {
 }
 
 /// As NCCL writes ncclDataType_t, by value.
-constexpr std::string_view kTypes[] = {"ncclInt8",     "ncclUint8",   "ncclInt32",      "ncclUint32",
-                                       "ncclInt64",    "ncclUint64",  "ncclFloat16",    "ncclFloat32",
-                                       "ncclFloat64",  "ncclBfloat16", "ncclFloat8e4m3", "ncclFloat8e5m2"};
+constexpr std::string_view kTypes[] = {"ncclInt8",    "ncclUint8",    "ncclInt32",      "ncclUint32",
+                                       "ncclInt64",   "ncclUint64",   "ncclFloat16",    "ncclFloat32",
+                                       "ncclFloat64", "ncclBfloat16", "ncclFloat8e4m3", "ncclFloat8e5m2"};
 
 DatatypeId type_of(const char* name) {
   for (std::size_t value = 0; value < std::size(kTypes); ++value) {
@@ -131,8 +131,7 @@ void message(Recorder& recorder, Communicator& own, const EventDescription::P2p&
   if (function != Function::NcclSend && function != Function::NcclRecv) return;
   PairRecord* const pair = own.pair(recorder, event.peer, function == Function::NcclRecv);
   if (pair == nullptr) return;
-  const Recorder::Draft draft =
-      draft_of(own, function, event.datatype, event.count, event.peer, place);
+  const Recorder::Draft draft = draft_of(own, function, event.datatype, event.count, event.peer, place);
   Recorder::end(recorder.begin_pair(draft, *pair, data_of(function, draft.datatype, event.count),
                                     thread_record(recorder)));
 }
@@ -199,7 +198,8 @@ int init_v4(void** context, int* mask, const char*, std::uint64_t number, int, i
   return kSuccess;
 }
 int init_v5(void** context, std::uint64_t number, int* mask, const char*, int, int ranks, int rank, void*) {
-  *mask = begin(context, number, ranks, rank, __builtin_return_address(0), kEventCollApi | kEventKernelLaunch | kEventP2p);
+  *mask = begin(context, number, ranks, rank, __builtin_return_address(0),
+                kEventCollApi | kEventKernelLaunch | kEventP2p);
   return kSuccess;
 }
 
@@ -220,7 +220,8 @@ bool named_in_a_file() {
 /// Before main: later, other threads may be reading the environment.
 __attribute__((constructor)) void offer_plugin() {
   const char* disabled = std::getenv("ACCEL_DISABLE");
-  if (std::getenv(kVariable) != nullptr || (disabled != nullptr && *disabled == '1') || named_in_a_file()) return;
+  if (std::getenv(kVariable) != nullptr || (disabled != nullptr && *disabled == '1') || named_in_a_file())
+    return;
   setenv(kVariable, path_of(reinterpret_cast<const void*>(&offer_plugin)).c_str(), 0);
 }
 
@@ -230,8 +231,8 @@ __attribute__((constructor)) void offer_plugin() {
 using namespace accel::nccl;
 
 // NCCL looks these up by name; v2 and v3 have v1's functions.
-#define ACCEL_PROFILER(type, symbol, init, is_v4)                                              \
-  ACCEL_EXPORT const type symbol;                                                              \
+#define ACCEL_PROFILER(type, symbol, init, is_v4) \
+  ACCEL_EXPORT const type symbol;                 \
   const type symbol = {"libaccel", init, start_event<is_v4>, stop_event, record_state, finalize};
 ACCEL_PROFILER(ProfilerV1, ncclProfiler_v1, init_v1, true)
 ACCEL_PROFILER(ProfilerV1, ncclProfiler_v2, init_v1, true)

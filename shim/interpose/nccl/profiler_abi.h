@@ -1,6 +1,6 @@
 // NCCL's profiler interface, as far as we use it: a data symbol ncclProfiler_vN that NCCL looks up in the
-// library that NCCL_PROFILER_PLUGIN names. Source: NCCL's src/include/plugin/profiler/profiler_v*.h. NCCL asks
-// for the newest version it knows and goes down to v1: 2.27 knows v4, 2.28 v5, later ones still take v5.
+// library that NCCL_PROFILER_PLUGIN names. Source: NCCL's src/include/plugin/profiler/profiler_v*.h. NCCL
+// asks for the newest version it knows and goes down to v1: 2.27 knows v4, 2.28 v5, later ones still take v5.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,9 +8,9 @@
 namespace accel::nccl {
 
 /// Bits of the activation mask, and the type of an event.
-inline constexpr int kEventColl = 1 << 1;     ///< a collective, when its kernel is being launched
-inline constexpr int kEventP2p = 1 << 2;      ///< a send or receive, likewise
-inline constexpr int kEventCollApi = 1 << 9;  ///< v5: the program's call
+inline constexpr int kEventColl = 1 << 1;           ///< a collective, when its kernel is being launched
+inline constexpr int kEventP2p = 1 << 2;            ///< a send or receive, likewise
+inline constexpr int kEventCollApi = 1 << 9;        ///< v5: the program's call
 inline constexpr int kEventKernelLaunch = 1 << 11;  ///< v5: from before to after the launch, and before P2p's
 
 /// What an event is about. v4 has a type of 8 bits where v5 has 64; the rest lies alike.
@@ -46,7 +46,7 @@ struct EventDescription {
     int peer;
   };
   union {
-    CollApi coll_api;  ///< v5
+    CollApi coll_api;            ///< v5
     void* kernel_launch_stream;  ///< v5
     Coll coll;
     P2p p2p;

@@ -30,7 +30,7 @@ struct Objects {
   std::mutex mutex;
   std::vector<Object> all;
   std::set<const void*> wrapped;  ///< where those begin whose functions wrappers have asked for
-  unsigned long long loads = 0;  ///< of the loader, when it was filled
+  unsigned long long loads = 0;   ///< of the loader, when it was filled
 
   void refresh() {
     unsigned long long now = 0;

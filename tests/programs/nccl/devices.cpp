@@ -1,5 +1,5 @@
-// devices [COUNT]: one process, several devices: ncclCommInitAll, then ncclCommInitRank in a group, then in
-// threads. With COUNT device 1 calls with another one.
+// devices [COUNT [COUNT]]: one process, several devices: ncclCommInitAll, then ncclCommInitRank in a group,
+// then in threads. With COUNT device 1 calls with another one, the first time or in its thread.
 #include <thread>
 
 #include "tests/programs/nccl/rank.h"
@@ -27,7 +27,11 @@ void reduce(ncclComm_t* comms, std::size_t odd) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::size_t odd = argc > 1 ? static_cast<std::size_t>(std::atoi(argv[1])) : kCount;
+  const auto given = [&](int which) {
+    return argc > which ? static_cast<std::size_t>(std::atoi(argv[which])) : kCount;
+  };
+  const std::size_t odd = given(1);
+  const std::size_t odd_in_thread = given(2);
   for (int device = 0; device < kDevices; ++device) {
     CUDA(cudaSetDevice(device));
     CUDA(cudaStreamCreate(&streams[device]));
@@ -56,7 +60,8 @@ int main(int argc, char** argv) {
       ncclComm_t comm;
       NCCL(ncclCommInitRank(&comm, kDevices, id, device));
       for (int step = 0; step < 10; ++step)
-        NCCL(ncclAllReduce(buffers[device], buffers[device], kCount, ncclFloat32, ncclSum, comm,
+        NCCL(ncclAllReduce(buffers[device], buffers[device],
+                           device == 1 && step == 5 ? odd_in_thread : kCount, ncclFloat32, ncclSum, comm,
                            streams[device]));
       CUDA(cudaStreamSynchronize(streams[device]));
       NCCL(ncclCommDestroy(comm));

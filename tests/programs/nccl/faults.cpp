@@ -15,6 +15,13 @@ float* receive;
 
 bool is(const char* fault, const std::string& wanted) { return wanted == fault; }
 
+/// On a disk that never answers.
+__attribute__((noinline)) void save_checkpoint() {
+  int disk[2];
+  char block = 0;
+  if (pipe(disk) == 0 && read(disk[0], &block, 1) == 1) std::puts("saved");
+}
+
 __attribute__((noinline)) void wait_for_gradients() { CUDA(cudaStreamSynchronize(stream)); }
 
 __attribute__((noinline)) void reduce_gradients(std::size_t count, ncclDataType_t type = ncclFloat32,
@@ -109,6 +116,9 @@ __attribute__((noinline)) void train_step(const std::string& fault) {
       for (;;) pause();
     }
     reduce_gradients(kCount);
+  } else if (is("checkpoint", fault)) {
+    if (me.rank == 0) save_checkpoint();
+    reduce_gradients(kCount);
   } else if (is("oom", fault)) {
     CUDA(cudaMalloc(reinterpret_cast<void**>(&send), std::size_t{2} << 30));
   } else if (is("oom-caught", fault)) {
@@ -128,8 +138,8 @@ __attribute__((noinline)) void train_step(const std::string& fault) {
     }
   } else if (is("kernel-fault", fault)) {
     // The stand-in cannot run the kernel; what the driver says after it is what matters here.
+    if (odd) wait_for_gradients();
     reduce_gradients(kCount);
-    CUDA(cudaStreamSynchronize(stream));
   } else if (is("fork", fault)) {
     // A data loader: a child that leaves by itself and may not disturb anybody.
     const pid_t child = fork();
@@ -147,12 +157,22 @@ __attribute__((noinline)) void train_step(const std::string& fault) {
     if (odd) CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     reduce_gradients(kCount);
     if (odd) CUDA(cudaStreamEndCapture(stream, &graph));
+  } else if (is("oom-collective", fault)) {
+    reduce_gradients(kCount);
   } else if (is("raises", fault)) {
     std::exit(1);
   } else {
     std::fprintf(stderr, "unknown fault %s\n", fault.c_str());
     std::exit(64);
   }
+}
+
+/// What only rank 1's driver and NCCL do. Before their first use.
+void prepare(const std::string& fault) {
+  if (me.rank != 1) return;
+  if (is("kernel-fault", fault)) setenv("ACCEL_STANDIN_FAIL", "cuStreamSynchronize:1:700", 1);
+  if (is("oom-init", fault)) setenv("ACCEL_STANDIN_NCCL_MEMORY", "2147483648", 1);
+  if (is("oom-collective", fault)) setenv("ACCEL_STANDIN_NCCL_LAZY_MEMORY", "2147483648", 1);
 }
 
 void create(const std::string& fault) {
@@ -182,12 +202,14 @@ void create(const std::string& fault) {
 
 int main(int argc, char** argv) {
   const std::string fault = argc > 1 ? argv[1] : "none";
+  prepare(fault);
   CUDA(cudaSetDevice(me.rank));
   create(fault);
   CUDA(cudaStreamCreate(&stream));
   send = device_floats(kCount * static_cast<std::size_t>(me.size));
   receive = device_floats(kCount * static_cast<std::size_t>(me.size));
-  NCCL(ncclAllReduce(send, receive, 1, ncclFloat32, ncclSum, comm, stream));
+  if (!is("oom-collective", fault)) NCCL(ncclAllReduce(send, receive, 1, ncclFloat32, ncclSum, comm, stream));
+  if (is("kernel-fault", fault)) wait_for_gradients();
   train_step(fault);
   wait_for_gradients();
   std::printf("rank %d ok\n", me.rank);

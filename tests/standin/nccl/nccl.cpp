@@ -7,6 +7,7 @@
 //   ACCEL_STANDIN_NCCL_MISMATCH=garbage (default), hang
 //   ACCEL_STANDIN_NCCL_VERSION=22809
 //   ACCEL_STANDIN_NCCL_MEMORY=1M     device memory that a communicator takes
+//   ACCEL_STANDIN_NCCL_LAZY_MEMORY=0 device memory that its first collective takes
 #pragma GCC visibility push(default)
 #include <nccl.h>
 #pragma GCC visibility pop
@@ -21,6 +22,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "tests/standin/nccl/mesh.h"
 #include "tests/standin/nccl/profiler.h"
@@ -43,6 +45,8 @@ struct ncclComm {
   std::atomic<std::uint64_t> replayed{0};
   std::map<int, double> factors;  ///< of PreMulSum ops
   CUdeviceptr buffer = 0;
+  CUdeviceptr lazy_buffer = 0;
+  bool connected = false;
   Profiled profiled;
 };
 
@@ -118,6 +122,15 @@ class AtDevice {
  private:
   CUcontext before_ = nullptr;
 };
+
+/// As many bytes as a variable says.
+bool take_memory(CUdeviceptr& buffer, const char* variable, std::size_t otherwise) {
+  const char* text = std::getenv(variable);
+  const std::size_t bytes = text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
+  return bytes == 0 || Driver::get().allocate(&buffer, bytes) == CUDA_SUCCESS;
+}
+
+ncclResult_t out_of_memory() { return fail(ncclUnhandledCudaError, "Cuda failure 2 'out of memory'"); }
 
 // Operations.
 
@@ -396,6 +409,9 @@ ncclResult_t enqueue(Operation one) {
     one.comm->profiled.call(kNames[static_cast<std::size_t>(one.kind)], one.count, one.type, one.root,
                             one.stream, status == CU_STREAM_CAPTURE_STATUS_ACTIVE);
   }
+  if (result == ncclSuccess && !std::exchange(one.comm->connected, true) &&
+      !take_memory(one.comm->lazy_buffer, "ACCEL_STANDIN_NCCL_LAZY_MEMORY", 0))
+    result = out_of_memory();
   if (group.depth == 0) return result == ncclSuccess ? launch({one}) : result;
   if (result != ncclSuccess) {
     group.error = result;
@@ -418,13 +434,9 @@ ncclResult_t complete(ncclComm& comm, int rank, int size, const Exchange& exchan
   comm.size = size;
   comm.sends.resize(static_cast<std::size_t>(size));
   comm.receives.resize(static_cast<std::size_t>(size));
-  static const std::size_t kMemory =
-      std::getenv("ACCEL_STANDIN_NCCL_MEMORY")
-          ? std::strtoull(std::getenv("ACCEL_STANDIN_NCCL_MEMORY"), nullptr, 10)
-          : std::size_t{1} << 20;
-  if (kMemory != 0 && Driver::get().allocate(&comm.buffer, kMemory) != CUDA_SUCCESS) {
+  if (!take_memory(comm.buffer, "ACCEL_STANDIN_NCCL_MEMORY", std::size_t{1} << 20)) {
     comm.async = ncclUnhandledCudaError;
-    return fail(ncclUnhandledCudaError, "Cuda failure 2 'out of memory'");
+    return out_of_memory();
   }
   comm.mesh = std::make_unique<Mesh>(rank, size, exchange);
   if (comm.aborted) return fail(ncclInternalError, "aborted");
@@ -499,7 +511,8 @@ ncclResult_t make_child(ncclComm& parent, std::uint64_t number, const std::vecto
 
 void destroy(ncclComm_t comm) {
   if (comm->buffer != 0) Driver::get().release(comm->buffer);
-  comm->buffer = 0;
+  if (comm->lazy_buffer != 0) Driver::get().release(comm->lazy_buffer);
+  comm->buffer = comm->lazy_buffer = 0;
   comm->profiled.end();
 }
 
@@ -745,8 +758,7 @@ API(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t, ncclComm_t)) { return ncclSucc
 API(ncclResult_t, ncclMemAlloc, (void** where, size_t bytes)) {
   if (!have_device()) return ncclUnhandledCudaError;
   CUdeviceptr memory = 0;
-  if (Driver::get().allocate(&memory, bytes) != CUDA_SUCCESS)
-    return fail(ncclUnhandledCudaError, "Cuda failure 2 'out of memory'");
+  if (Driver::get().allocate(&memory, bytes) != CUDA_SUCCESS) return out_of_memory();
   *where = reinterpret_cast<void*>(memory);
   return ncclSuccess;
 }
