@@ -217,7 +217,7 @@ TEST_P(Nccl, ABrokenContextIsMentioned) {
                {"",
                 82,
                 {"process 1 has exited with status 1 while processes 0, 2, 3 wait for it in ncclAllReduce.",
-                 "process 1"}});
+                 "process 1 got CUDA error 700 from cuStreamSynchronize: its context is of no more use"}});
   expect_clean();
 }
 

@@ -41,7 +41,8 @@ void pass_on(std::size_t sent, std::size_t expected, bool grouped) {
 __attribute__((noinline)) void train_step(const std::string& fault) {
   const bool odd = me.rank == 1;
   const bool leaves = is("exit0", fault) || is("raises", fault) || is("killed", fault) ||
-                      is("throws", fault) || is("oom", fault) || is("destroyed", fault);
+                      is("throws", fault) || is("oom", fault) || is("destroyed", fault) ||
+                      is("kernel-fault", fault);
   if (leaves && !odd) {
     reduce_gradients(kCount);
     return arrive(me);
@@ -138,8 +139,7 @@ __attribute__((noinline)) void train_step(const std::string& fault) {
     }
   } else if (is("kernel-fault", fault)) {
     // The stand-in cannot run the kernel; what the driver says after it is what matters here.
-    if (odd) wait_for_gradients();
-    reduce_gradients(kCount);
+    wait_for_gradients();
   } else if (is("fork", fault)) {
     // A data loader: a child that leaves by itself and may not disturb anybody.
     const pid_t child = fork();
@@ -170,7 +170,7 @@ __attribute__((noinline)) void train_step(const std::string& fault) {
 /// What only rank 1's driver and NCCL do. Before their first use.
 void prepare(const std::string& fault) {
   if (me.rank != 1) return;
-  if (is("kernel-fault", fault)) setenv("ACCEL_STANDIN_FAIL", "cuStreamSynchronize:1:700", 1);
+  if (is("kernel-fault", fault)) setenv("ACCEL_STANDIN_FAIL", "cuStreamSynchronize:1", 1);
   if (is("oom-init", fault)) setenv("ACCEL_STANDIN_NCCL_MEMORY", "2147483648", 1);
   if (is("oom-collective", fault)) setenv("ACCEL_STANDIN_NCCL_LAZY_MEMORY", "2147483648", 1);
 }
@@ -209,7 +209,6 @@ int main(int argc, char** argv) {
   send = device_floats(kCount * static_cast<std::size_t>(me.size));
   receive = device_floats(kCount * static_cast<std::size_t>(me.size));
   if (!is("oom-collective", fault)) NCCL(ncclAllReduce(send, receive, 1, ncclFloat32, ncclSum, comm, stream));
-  if (is("kernel-fault", fault)) wait_for_gradients();
   train_step(fault);
   wait_for_gradients();
   std::printf("rank %d ok\n", me.rank);

@@ -696,7 +696,7 @@ CUresult allocate_in(Pool* pool, CUdeviceptr* where, std::size_t bytes, CUstream
   API name parameters { constexpr bool kPerThread = false; return call; } \
   API name##suffix parameters { constexpr bool kPerThread = true; return call; }
 BOTH(cuStreamQuery, _ptsz, (CUstream s), stream_query(s, kPerThread))
-BOTH(cuStreamSynchronize, _ptsz, (CUstream s), stream_synchronize(s, kPerThread))
+BOTH(cuStreamSynchronize, _ptsz, (CUstream s), injected("cuStreamSynchronize") ? CUDA_ERROR_ILLEGAL_ADDRESS : stream_synchronize(s, kPerThread))
 BOTH(cuStreamWaitEvent, _ptsz, (CUstream s, CUevent e, unsigned), wait_event(s, e, kPerThread))
 BOTH(cuEventRecord, _ptsz, (CUevent e, CUstream s), record_event(e, s, kPerThread))
 BOTH(cuStreamBeginCapture_v2, _ptsz, (CUstream s, CUstreamCaptureMode), begin_capture(s, kPerThread))
