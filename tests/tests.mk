@@ -84,7 +84,7 @@ $(BUILD)/programs/nccl/faults_static: tests/programs/nccl/faults.cpp tests/progr
 # One program, on every route to the driver: the runtime in it or shared, per-thread default streams, NVIDIA's own runtime
 # where the toolkit is there (up to where it wants a real driver).
 HYBRIDS := $(foreach mpi,$(MPIS),$(BUILD)/programs/$(mpi)/hybrid)
-CUDA_PROGRAMS := $(addprefix $(BUILD)/programs/cuda/,memory_static memory_per_thread memory_shared driver probe \
+CUDA_PROGRAMS := $(addprefix $(BUILD)/programs/cuda/,memory_static memory_per_thread memory_shared driver pool probe \
                    $(if $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a),real_static real_shared))
 $(BUILD)/programs/cuda/memory_static: tests/programs/cuda/memory.cpp | $(STANDINS)
 	@mkdir -p $(@D)
@@ -95,7 +95,7 @@ $(BUILD)/programs/cuda/memory_per_thread: tests/programs/cuda/memory.cpp | $(STA
 $(BUILD)/programs/cuda/memory_shared: tests/programs/cuda/memory.cpp | $(STANDINS)
 	@mkdir -p $(@D)
 	$(call run,CUDA,$(CXX) $(nccl_flags) -o $@ $< -lcudart)
-$(BUILD)/programs/cuda/driver: tests/programs/cuda/driver.cpp | $(STANDINS)
+$(BUILD)/programs/cuda/driver $(BUILD)/programs/cuda/pool: $(BUILD)/programs/cuda/%: tests/programs/cuda/%.cpp | $(STANDINS)
 	@mkdir -p $(@D)
 	$(call run,CUDA,$(CXX) $(nccl_flags) -o $@ $< -lcuda -ldl)
 $(BUILD)/programs/cuda/probe: tests/programs/cuda/probe.c

@@ -289,6 +289,12 @@ std::optional<Verdict> find_out_of_memory(const Evidence& evidence, const Waits&
   if (verdict.memory->attempts > 1)
     verdict.details.push_back(fmt::format("it tried {} times", verdict.memory->attempts));
   if (verdict.memory->impossible != 0) verdict.details.emplace_back("the GPU has less than that in all");
+  if (verdict.memory->idle > 0) {
+    verdict.details.push_back(fmt::format(
+        "the memory pool of cudaMallocAsync keeps {} MiB that nobody uses: cudaMemPoolTrimTo or a lower "
+        "release threshold gives them back",
+        verdict.memory->idle >> 20));
+  }
   if (verdict.memory->inside == static_cast<std::uint8_t>(Library::Nccl))
     verdict.details.emplace_back("it was NCCL that asked for the memory");
   return verdict;

@@ -31,6 +31,23 @@ struct Launch {
   bool ends = false;                  ///< sooner or later, whatever else happens
 };
 
+bool is_on_streams(const ProcessEvidence& process) {
+  return std::any_of(process.communicators.begin(), process.communicators.end(),
+                     [](const auto& one) { return (one.record.flags & kCommunicatorOnStream) != 0; });
+}
+
+/// Whether no call has been made for a while: only then is it worth to read what there is.
+bool is_quiet(const Evidence& evidence) {
+  return std::all_of(evidence.processes.begin(), evidence.processes.end(),
+                     [&](const ProcessEvidence& process) {
+                       if (!is_on_streams(process) || process.has_left()) return true;
+                       const std::vector<CallRecord> latest = process.history->recent_on_streams(1);
+                       return std::all_of(latest.begin(), latest.end(), [&](const CallRecord& record) {
+                         return evidence.now_ns - process.history->started_ns(record) >= kQuiet;
+                       });
+                     });
+}
+
 class Play {
  public:
   Play(const Evidence& evidence, const std::map<std::uint64_t, Members>& communicators)
@@ -58,14 +75,10 @@ class Play {
 
   void load(std::size_t process) {
     const ProcessEvidence& from = evidence_.processes[process];
-    const bool uses = std::any_of(from.communicators.begin(), from.communicators.end(), [](const auto& one) {
-      return (one.record.flags & kCommunicatorOnStream) != 0;
-    });
-    if (!uses || !from.alive || from.has_left()) return;
+    if (!is_on_streams(from) || from.has_left()) return;
     std::map<std::uint16_t, std::size_t> last;  // launch by stream
     for (const CallRecord& record : from.history->recent_on_streams(kWindow)) {
       if (record.tag == kCapturedStream) continue;  // runs when its graph is launched
-      latest_ns_ = std::max(latest_ns_, from.history->started_ns(record));
       const auto slot = std::find_if(from.communicators.begin(), from.communicators.end(),
                                      [&](const auto& one) { return one.slot == record.communicator; });
       if (slot == from.communicators.end()) continue;
@@ -167,7 +180,6 @@ class Play {
   }
 
   std::optional<Verdict> find_circle() const {
-    if (evidence_.now_ns - latest_ns_ < kQuiet) return std::nullopt;
     for (std::size_t first = 0; first < launches_.size(); ++first) {
       if (launches_[first].ends || !starts(launches_[first])) continue;
       // From one that stands at the head of its stream to the head of the stream that it waits for, and so
@@ -224,7 +236,6 @@ class Play {
   std::vector<std::uint16_t> launch_number_;
   std::map<Key, std::size_t> by_number_;
   std::map<PairKey, std::size_t> by_pair_;
-  std::int64_t latest_ns_ = 0;
 };
 
 }  // namespace
@@ -237,7 +248,7 @@ std::optional<Verdict> find_stream_circle(const Evidence& evidence,
                                  [](const ProcessEvidence& process) { return !process.pairs.empty(); });
   // Collectives of one communicator have one order.
   if (on_streams == 0 || (on_streams == 1 && !pairs)) return std::nullopt;
-  return Play(evidence, communicators).run();
+  return is_quiet(evidence) ? Play(evidence, communicators).run() : std::nullopt;
 }
 
 }  // namespace accel

@@ -3,6 +3,7 @@
 #include <accel/accel.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <link.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -208,6 +209,50 @@ void Process::sum_up_memory() const {
   }
 }
 
+namespace {
+
+/// The name of an object without directories.
+std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
+
+/// kUses* by what a loaded object is; 0: none of them.
+std::uint32_t library_of(std::string_view path) {
+  constexpr std::pair<std::string_view, std::uint32_t> kLibraries[] = {{"libmpi.so", kUsesMpi},
+                                                                       {"libmpich.so", kUsesMpi},
+                                                                       {"libnccl.so", kUsesNccl},
+                                                                       {"libcuda.so", kUsesCuda}};
+  for (const auto& [name, library] : kLibraries) {
+    if (base_name(path).starts_with(name)) return library;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void Process::say_what_was_not_seen() const {
+  std::vector<std::string> loaded;
+  dl_iterate_phdr(
+      [](dl_phdr_info* object, std::size_t, void* result) {
+        if (library_of(object->dlpi_name) != 0)
+          static_cast<std::vector<std::string>*>(result)->emplace_back(object->dlpi_name);
+        return 0;
+      },
+      &loaded);
+  if (loaded.empty()) return;
+  std::vector<std::string> ignored;
+  const Settings settings = Settings::from_environment(ignored);
+  if (settings.disabled) return;
+  if (recorder() == nullptr) log().configure(settings, settings.run_id, -1);
+  const std::uint32_t seen = recorder() != nullptr ? recorder()->header().libraries : 0;
+  for (const std::string& path : loaded) {
+    if ((library_of(path) & seen) != 0) continue;
+    log().say(
+        LogLevel::Info,
+        fmt::format("{} is loaded, but no call to it was seen: the program has made none that we observe, "
+                    "or it was opened with RTLD_DEEPBIND (accelrun --audit sees that)",
+                    path));
+  }
+}
+
 void Process::leave(int status) {
   Recorder* recorder = this->recorder();
   // In a vfork child the memory is the parent's but the pid is not.
@@ -258,7 +303,12 @@ namespace {
 
 /// Registered before everybody else's handlers and so run after them: a program may call MPI_Finalize in one.
 __attribute__((constructor)) void watch_exit() {
-  on_exit([](int status, void*) { Process::self().leave(status); }, nullptr);
+  on_exit(
+      [](int status, void*) {
+        Process::self().say_what_was_not_seen();
+        Process::self().leave(status);
+      },
+      nullptr);
 }
 
 }  // namespace

@@ -48,6 +48,8 @@ class Process {
   /// wait for it in vain and its launcher may kill them before anybody can say so (MPICH does, within 0.1 s
   /// and with status 0): gives the leader a moment to find out. May not return.
   void leave(int status);
+  /// At the end, at level INFO: MPI, NCCL and the driver where they are loaded and were of no use to us.
+  void say_what_was_not_seen() const;
 
  private:
   static void forget_in_child();

@@ -143,6 +143,7 @@ struct alignas(64) MemoryEpisode {
   std::uint64_t free;     ///< as the driver said right after
   std::uint64_t total;    ///< of the device
   std::int64_t own;       ///< device memory of this process then
+  std::int64_t idle;      ///< what the device's pool for cuMemAllocAsync kept without using it
   std::uint64_t started;  ///< ticks, of the first attempt
 };
 

@@ -299,7 +299,7 @@ std::string out_of_memory_line(const Verdict& verdict) {
       "the driver {}.",
       what, size_text(static_cast<std::int64_t>(memory.total)),
       size_text(static_cast<std::int64_t>(memory.free)), size_text(memory.own),
-      size_text(std::max<std::int64_t>(used - memory.own, 0)));
+      size_text(std::max<std::int64_t>(used - memory.own - memory.idle, 0)));
 }
 
 }  // namespace
@@ -430,6 +430,7 @@ Report make_report(const Verdict& verdict, const Evidence& evidence, const Obser
                         {"free", memory.free},
                         {"total", memory.total},
                         {"own", memory.own},
+                        {"idle_in_pool", memory.idle},
                         {"attempts", memory.attempts},
                         {"impossible", memory.impossible != 0}};
   }

@@ -49,7 +49,8 @@ struct Parser {
 };
 
 const std::vector<Parser>& parsers() {
-  static const std::vector<Parser> all = {
+  // Never destroyed: the environment may be read at exit.
+  static const auto* const all = new std::vector<Parser>{
       {{"ACCEL_CHECK", "async, sync or off", "sync: verify each collective before it runs"},
        [](Settings& s, const std::string& v) {
          return choose(s.check, v, {{"async", Check::Async}, {"sync", Check::Sync}, {"off", Check::Off}});
@@ -98,7 +99,7 @@ const std::vector<Parser>& parsers() {
          return choose(s.disabled, v, {{"0", false}, {"1", true}});
        }},
   };
-  return all;
+  return *all;
 }
 
 std::string default_base() {

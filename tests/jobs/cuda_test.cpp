@@ -105,5 +105,18 @@ TEST(Cuda, OutOfMemoryOnEveryFunctionThatCanReportIt) {
   }
 }
 
+TEST(Cuda, WhatAPoolKeepsIsSaid) {
+  const Outcome outcome = run_cuda("pool");
+  EXPECT_EQ(outcome.status, 83) << outcome;
+  EXPECT_NE(outcome.output.find(
+                "The GPU has 1.00 GiB, of which 424.00 MiB are free; this process holds 0 bytes, others "
+                "and the driver 0 bytes."),
+            std::string::npos)
+      << outcome;
+  EXPECT_NE(outcome.output.find("the memory pool of cudaMallocAsync keeps 600 MiB that nobody uses"),
+            std::string::npos)
+      << outcome;
+}
+
 }  // namespace
 }  // namespace accel::testing

@@ -47,6 +47,15 @@ TEST_P(Routes, ThroughAPluginThatLooksAtItsOwnDependenciesFirst) {
   }
 }
 
+TEST_P(Routes, WhatIsNotSeenIsSaid) {
+  const std::string plugin = program(GetParam(), "plugin.so");
+  const Outcome outcome = run_job("loader deepbind " + plugin + " 4", {{"ACCEL_LOG_LEVEL", "INFO"}});
+  EXPECT_EQ(outcome.status, 0) << outcome;
+  EXPECT_NE(outcome.report.find(" is loaded, but no call to it was seen: "), std::string::npos) << outcome;
+  const Outcome seen = run_job("loader plugin " + plugin + " 4", {{"ACCEL_LOG_LEVEL", "INFO"}});
+  EXPECT_EQ(seen.report.find("no call to it was seen"), std::string::npos) << seen;
+}
+
 TEST_P(Routes, ByDlsymOnALibraryHandle) {
   const std::string mpi = GetParam() == Mpi::OpenMpi ? "libmpi.so.40" : "libmpich.so.12";
   expect_count_mismatch(run_job("loader dlsym " + mpi + " 2"));

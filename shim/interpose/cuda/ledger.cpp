@@ -182,6 +182,27 @@ void Ledger::unmapped(std::uint64_t address, std::uint64_t bytes) {
   }
 }
 
+namespace {
+
+/// What the device's current memory pool keeps without using it.
+std::int64_t idle_in_pool(int device) {
+  static constinit Real find("cuDeviceGetMemPool");
+  static constinit Real attribute("cuMemPoolGetAttribute");
+  auto* const find_pool = find.get<int(void**, int)>();
+  auto* const ask = attribute.get<int(void*, int, std::uint64_t*)>();
+  void* pool = nullptr;
+  if (find_pool == nullptr || ask == nullptr || find_pool(&pool, device) != driver::kSuccess) return 0;
+  constexpr int kReserved = 5;  // CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+  constexpr int kUsed = 7;      // CU_MEMPOOL_ATTR_USED_MEM_CURRENT
+  std::uint64_t reserved = 0;
+  std::uint64_t used = 0;
+  if (ask(pool, kReserved, &reserved) != driver::kSuccess || ask(pool, kUsed, &used) != driver::kSuccess)
+    return 0;
+  return reserved > used ? static_cast<std::int64_t>(reserved - used) : 0;
+}
+
+}  // namespace
+
 void Ledger::failed(const Origin& origin, MemoryKind kind, std::uint64_t bytes, int device) {
   RecorderFile& file = recorder_->file();
   DeviceMemory* const memory = memory_of(device);
@@ -217,6 +238,7 @@ void Ledger::failed(const Origin& origin, MemoryKind kind, std::uint64_t bytes, 
   episode->free = free;
   episode->total = total;
   episode->own = memory != nullptr ? memory->total : 0;
+  episode->idle = memory != nullptr ? idle_in_pool(device) : 0;
   __atomic_store_n(&episode->stamp, stamp + 1, __ATOMIC_RELEASE);
   driver_state.open = episode;
   driver_state.went_on = 0;

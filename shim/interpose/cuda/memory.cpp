@@ -1,6 +1,7 @@
 // Every way to get memory from the driver and to give it back.
 #include "interpose/cuda/ledger.h"
 #include "interpose/cuda/real.h"
+#include "interpose/cuda/streams.h"
 #include "interpose/export.h"
 
 namespace accel::cuda {
@@ -34,6 +35,20 @@ std::uint64_t array_bytes(const ArrayShape* shape) {
   if (shape == nullptr) return 0;
   const auto* rest = reinterpret_cast<const int*>(&shape->depth);
   return bytes_of(shape->width, shape->height, 1, rest[0], static_cast<unsigned>(rest[1]));
+}
+
+/// Each level is half as long, wide and deep as the one before.
+std::uint64_t mipmap_bytes(const ArrayShape* shape, unsigned levels) {
+  if (shape == nullptr) return 0;
+  ArrayShape level = *shape;
+  std::uint64_t bytes = 0;
+  for (unsigned i = 0; i < levels && i < 64; ++i) {
+    bytes += array3d_bytes(&level);
+    level.width = level.width > 1 ? level.width / 2 : level.width;
+    level.height = level.height > 1 ? level.height / 2 : level.height;
+    level.depth = level.depth > 1 ? level.depth / 2 : level.depth;
+  }
+  return bytes;
 }
 
 /// `where` answers the address of what was given: asked only after success, as the driver has written it only
@@ -101,6 +116,20 @@ using cuda::Address;
           return cuda::Given{cuda::address_of(address), static_cast<std::uint64_t>(given)}; \
         });                                                                                 \
   }
+/// In stream order. Captured into a graph it allocates nothing yet.
+#define ACCEL_POOL_ALLOCATION(symbol, parameters, arguments)                  \
+  ACCEL_EXPORT int symbol parameters {                                        \
+    static constinit cuda::Real real(#symbol);                                \
+    auto* const next = real.get<int parameters>();                            \
+    if (next == nullptr) return driver::kNoDevice;                            \
+    if (cuda::is_capturing(reinterpret_cast<std::uintptr_t>(s))) [[unlikely]] \
+      return next arguments;                                                  \
+    return cuda::allocate(                                                    \
+        ORIGIN(symbol), MemoryKind::Pool, n, [&] { return next arguments; },  \
+        [&] {                                                                 \
+          return cuda::Given{*p, 0};                                          \
+        });                                                                   \
+  }
 #define ACCEL_RELEASE(symbol, parameters, arguments, address)                        \
   ACCEL_EXPORT int symbol parameters {                                               \
     static constinit cuda::Real real(#symbol);                                       \
@@ -113,21 +142,23 @@ using cuda::Address;
 ACCEL_ALLOCATION(cuMemAlloc_v2, (Address* p, std::size_t n), (p, n), Device, n, *p, 0)
 ACCEL_ALLOCATION(cuMemAllocPitch_v2, (Address* p, std::size_t* pitch, std::size_t w, std::size_t h, unsigned e), (p, pitch, w, h, e), Device, w * h, *p, *pitch * h)
 ACCEL_ALLOCATION(cuMemAllocManaged, (Address* p, std::size_t n, unsigned f), (p, n, f), Managed, n, *p, 0)
-ACCEL_ALLOCATION(cuMemAllocAsync, (Address* p, std::size_t n, void* s), (p, n, s), Pool, n, *p, 0)
-ACCEL_ALLOCATION(cuMemAllocAsync_ptsz, (Address* p, std::size_t n, void* s), (p, n, s), Pool, n, *p, 0)
-ACCEL_ALLOCATION(cuMemAllocFromPoolAsync, (Address* p, std::size_t n, void* q, void* s), (p, n, q, s), Pool, n, *p, 0)
-ACCEL_ALLOCATION(cuMemAllocFromPoolAsync_ptsz, (Address* p, std::size_t n, void* q, void* s), (p, n, q, s), Pool, n, *p, 0)
+ACCEL_POOL_ALLOCATION(cuMemAllocAsync, (Address* p, std::size_t n, void* s), (p, n, s))
+ACCEL_POOL_ALLOCATION(cuMemAllocAsync_ptsz, (Address* p, std::size_t n, void* s), (p, n, s))
+ACCEL_POOL_ALLOCATION(cuMemAllocFromPoolAsync, (Address* p, std::size_t n, void* q, void* s), (p, n, q, s))
+ACCEL_POOL_ALLOCATION(cuMemAllocFromPoolAsync_ptsz, (Address* p, std::size_t n, void* q, void* s), (p, n, q, s))
 ACCEL_ALLOCATION(cuMemAllocHost_v2, (void** p, std::size_t n), (p, n), Pinned, n, *p, 0)
 ACCEL_ALLOCATION(cuMemHostAlloc, (void** p, std::size_t n, unsigned f), (p, n, f), Pinned, n, *p, 0)
 ACCEL_ALLOCATION(cuMemHostRegister_v2, (void* p, std::size_t n, unsigned f), (p, n, f), Pinned, n, p, 0)
 ACCEL_ALLOCATION(cuArrayCreate_v2, (void** p, const cuda::ArrayShape* a), (p, a), Array, 0, *p, cuda::array_bytes(a))
 ACCEL_ALLOCATION(cuArray3DCreate_v2, (void** p, const cuda::ArrayShape* a), (p, a), Array, 0, *p, cuda::array3d_bytes(a))
+ACCEL_ALLOCATION(cuMipmappedArrayCreate, (void** p, const cuda::ArrayShape* a, unsigned l), (p, a, l), Array, 0, *p, cuda::mipmap_bytes(a, l))
 ACCEL_RELEASE(cuMemFree_v2, (Address p), (p), p)
 ACCEL_RELEASE(cuMemFreeAsync, (Address p, void* s), (p, s), p)
 ACCEL_RELEASE(cuMemFreeAsync_ptsz, (Address p, void* s), (p, s), p)
 ACCEL_RELEASE(cuMemFreeHost, (void* p), (p), p)
 ACCEL_RELEASE(cuMemHostUnregister, (void* p), (p), p)
 ACCEL_RELEASE(cuArrayDestroy, (void* p), (p), p)
+ACCEL_RELEASE(cuMipmappedArrayDestroy, (void* p), (p), p)
 // clang-format on
 
 /// `next`: the real function; `ledger`: null where the call only passes through.
@@ -159,6 +190,36 @@ ACCEL_EXPORT int cuMemCreate(std::uint64_t* handle, std::size_t bytes, const voi
   if (result == driver::kOutOfMemory)
     ledger->failed(ORIGIN(cuMemCreate), MemoryKind::Virtual, bytes, where->location);
   return result;
+}
+
+namespace {
+/// CUipcMemHandle, passed by value.
+struct IpcHandle {
+  char bytes[64];
+};
+
+/// Another process's memory: it is not counted as ours, but opening it can fail for want of ours.
+int open_memory(const cuda::Origin& origin, cuda::Real& real, Address* address, IpcHandle handle,
+                unsigned flags) {
+  auto* const next = real.get<int(Address*, IpcHandle, unsigned)>();
+  if (next == nullptr) return driver::kNoDevice;
+  cuda::Ledger* const ledger = cuda::driver_state.nested == 0 ? cuda::Ledger::get() : nullptr;
+  const DepthGuard guard(cuda::driver_state.nested);
+  const int result = next(address, handle, flags);
+  if (ledger != nullptr && result == driver::kOutOfMemory)
+    ledger->failed(origin, MemoryKind::Count_, 0, cuda::Ledger::current_device());
+  return result;
+}
+}  // namespace
+
+ACCEL_EXPORT int cuIpcOpenMemHandle(Address* address, IpcHandle handle, unsigned flags) {
+  static constinit cuda::Real real("cuIpcOpenMemHandle");
+  return open_memory(ORIGIN(cuIpcOpenMemHandle), real, address, handle, flags);
+}
+
+ACCEL_EXPORT int cuIpcOpenMemHandle_v2(Address* address, IpcHandle handle, unsigned flags) {
+  static constinit cuda::Real real("cuIpcOpenMemHandle_v2");
+  return open_memory(ORIGIN(cuIpcOpenMemHandle_v2), real, address, handle, flags);
 }
 
 ACCEL_EXPORT int cuMemRelease(std::uint64_t handle) {

@@ -73,7 +73,8 @@ using cuda::Word;
 #define P3 P2, Word c
 #define P4 P3, Word d
 #define P5 P4, Word e
-#define P8 P5, Word f, Word g, Word h
+#define P6 P5, Word f
+#define P8 P6, Word g, Word h
 #define P10 P8, Word i, Word j
 #define P11 P10, Word k
 #define A0
@@ -82,7 +83,8 @@ using cuda::Word;
 #define A3 A2, c
 #define A4 A3, d
 #define A5 A4, e
-#define A8 A5, f, g, h
+#define A6 A5, f
+#define A8 A6, g, h
 #define A10 A8, i, j
 #define A11 A10, k
 // clang-format on

@@ -98,21 +98,34 @@ bool on_device(Kind kind) { return kind == Kind::Device || kind == Kind::Managed
 CUresult allocate(Context* c, std::size_t bytes, Kind kind, CUdeviceptr* where, Pool* pool = nullptr) {
   if (bytes == 0 || where == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const int device = pool != nullptr ? pool->device : c->device;
-  if (on_device(kind) && !Machine::get().take(device, round_up(bytes, kUnit)))
-    return CUDA_ERROR_OUT_OF_MEMORY;
+  const std::uint64_t size = round_up(bytes, kUnit);
+  {
+    // A pool takes from the device what it has not kept from before.
+    const std::lock_guard lock(mutex);
+    const std::uint64_t kept = pool != nullptr ? pool->reserved - pool->used : 0;
+    if (on_device(kind) && size > kept && !Machine::get().take(device, size - kept))
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    if (pool != nullptr) {
+      pool->used += size;
+      pool->reserved = std::max(pool->reserved, pool->used);
+      pool->used_high = std::max(pool->used_high, pool->used);
+      pool->reserved_high = std::max(pool->reserved_high, pool->reserved);
+    }
+  }
   void* memory = mmap(nullptr, round_up(bytes, kPage), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
   const std::lock_guard lock(mutex);
   *where = reinterpret_cast<CUdeviceptr>(memory);
   allocations[*where] = {bytes, kind, device, pool};
-  if (pool != nullptr) {
-    pool->used += bytes;
-    pool->reserved = std::max(pool->reserved, pool->used);
-    pool->used_high = std::max(pool->used_high, pool->used);
-    pool->reserved_high = std::max(pool->reserved_high, pool->reserved);
-  }
   return CUDA_SUCCESS;
+}
+
+/// Gives back what a pool keeps beyond `most`.
+void trim(Pool& pool, std::uint64_t most) {
+  const std::uint64_t keep = std::max(pool.used, std::min(pool.reserved, most));
+  Machine::get().give(pool.device, pool.reserved - keep);
+  pool.reserved = keep;
 }
 
 CUresult release(CUdeviceptr where) {
@@ -124,10 +137,13 @@ CUresult release(CUdeviceptr where) {
     if (found == allocations.end()) return CUDA_ERROR_INVALID_VALUE;
     gone = found->second;
     allocations.erase(found);
-    if (gone.pool != nullptr) gone.pool->used -= gone.bytes;
+    if (gone.pool != nullptr) {
+      gone.pool->used -= round_up(gone.bytes, kUnit);
+      trim(*gone.pool, gone.pool->threshold);
+    }
   }
   if (gone.kind != Kind::Registered) munmap(reinterpret_cast<void*>(where), round_up(gone.bytes, kPage));
-  if (on_device(gone.kind)) Machine::get().give(gone.device, round_up(gone.bytes, kUnit));
+  if (on_device(gone.kind) && gone.pool == nullptr) Machine::get().give(gone.device, round_up(gone.bytes, kUnit));
   return CUDA_SUCCESS;
 }
 
@@ -483,9 +499,14 @@ API cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
   return CUDA_SUCCESS;
 }
 API cuMemPoolDestroy(CUmemoryPool) { return CUDA_SUCCESS; }
-API cuMemPoolTrimTo(CUmemoryPool pool, std::size_t) {
-  auto* const one = reinterpret_cast<Pool*>(pool);
-  one->reserved = one->used;
+API cuMemPoolTrimTo(CUmemoryPool pool, std::size_t most) {
+  const std::lock_guard lock(mutex);
+  trim(*reinterpret_cast<Pool*>(pool), most);
+  return CUDA_SUCCESS;
+}
+API cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
+  if (attribute != CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) return CUDA_ERROR_NOT_SUPPORTED;
+  reinterpret_cast<Pool*>(pool)->threshold = *static_cast<std::uint64_t*>(value);
   return CUDA_SUCCESS;
 }
 API cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
@@ -815,6 +836,7 @@ const EntryPoint kEntryPoints[] = {
   ONE(cuDeviceGetDefaultMemPool, 11020, ::cuDeviceGetDefaultMemPool) ONE(cuDeviceGetMemPool, 11020, ::cuDeviceGetMemPool)
   ONE(cuMemPoolCreate, 11020, ::cuMemPoolCreate) ONE(cuMemPoolDestroy, 11020, ::cuMemPoolDestroy)
   ONE(cuMemPoolTrimTo, 11020, ::cuMemPoolTrimTo) ONE(cuMemPoolGetAttribute, 11020, ::cuMemPoolGetAttribute)
+  ONE(cuMemPoolSetAttribute, 11020, ::cuMemPoolSetAttribute)
   ONE(cuStreamCreate, 2000, ::cuStreamCreate) ONE(cuStreamCreateWithPriority, 5050, ::cuStreamCreateWithPriority)
   ONE(cuEventCreate, 2000, ::cuEventCreate) ONE(cuEventQuery, 2000, ::cuEventQuery)
   ONE(cuEventSynchronize, 2000, ::cuEventSynchronize) ONE(cuEventElapsedTime, 2000, cuEventElapsedTime)
