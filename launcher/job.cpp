@@ -34,35 +34,40 @@ bool ends_a_job(int signal) {
   return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
 }
 
-/// Signals as a descriptor, so that one poll waits for everything.
-class Signals {
- public:
-  Signals() {
-    sigset_t set;
-    sigemptyset(&set);
-    for (const int signal : kForwarded) sigaddset(&set, signal);
-    sigaddset(&set, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &set, &before_);
-    fd_ = FileDescriptor(signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
-  }
-  int fd() const { return fd_.get(); }
-  /// For the child: the mask it would have had without us.
-  void restore() const { sigprocmask(SIG_SETMASK, &before_, nullptr); }
-  std::optional<signalfd_siginfo> next() const {
-    signalfd_siginfo info;
-    if (read(fd_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
-    return info;
-  }
+}  // namespace
 
- private:
-  sigset_t before_{};
-  FileDescriptor fd_;
-};
+Signals::Signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : kForwarded) sigaddset(&set, signal);
+  sigaddset(&set, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &set, &before_);
+  fd_ = FileDescriptor(signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+}
+
+void Signals::restore() const { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+
+std::optional<signalfd_siginfo> Signals::next() const {
+  signalfd_siginfo info;
+  if (read(fd_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
+  return info;
+}
+
+int Signals::ending() const {
+  int first = 0;
+  while (const auto signal = next()) {
+    if (first == 0 && ends_a_job(static_cast<int>(signal->ssi_signo)))
+      first = static_cast<int>(signal->ssi_signo);
+  }
+  return first;
+}
+
+namespace {
 
 class Job {
  public:
-  Job(const JobRequest& request, RunDirectory run)
-      : request_(request), run_(std::move(run)), board_(run_.map_board()) {
+  Job(const JobRequest& request, RunDirectory run, const Signals& signals)
+      : request_(request), run_(std::move(run)), board_(run_.map_board()), signals_(signals) {
     if (board_ == nullptr || !leadership_.acquire(run_)) {
       throw Failure(ACCEL_EXIT_INTERNAL, fmt::format("cannot prepare {}: is the disk full?", run_.path()));
     }
@@ -75,7 +80,7 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  int run() {
+  JobOutcome run() {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     start();
     while (!status_) {
@@ -90,10 +95,16 @@ class Job {
       if (const std::string text = make_obituary(watch_->evidence()); !text.empty()) log().print(text);
     }
     if (request_.keep) log().print(fmt::format("[accel] records kept in {}\n", run_.path()));
-    return verdict != 0 ? verdict : *status_;
+    return {verdict != 0 ? verdict : *status_, *status_, watch_->fault(), ending_, pids()};
   }
 
  private:
+  std::vector<std::int32_t> pids() const {
+    std::vector<std::int32_t> all;
+    for (const ProcessEvidence& process : watch_->evidence().processes) all.push_back(process.pid);
+    return all;
+  }
+
   void start() {
     const std::vector<std::string> words = command_for(request_.engine, request_.command, request_.variables);
     std::vector<char*> arguments;
@@ -170,7 +181,7 @@ class Job {
   Board* board_;
   Leadership leadership_;
   std::optional<Watch> watch_;
-  Signals signals_;
+  const Signals& signals_;
   pid_t child_ = -1;
   std::optional<int> status_;
   bool ending_ = false;
@@ -180,11 +191,11 @@ class Job {
 
 }  // namespace
 
-int run_job(const JobRequest& request) {
+JobOutcome run_job(const JobRequest& request, const Signals& signals) {
   auto run =
       RunDirectory::open(request.settings.run_base, request.settings.run_id, RunDirectory::Missing::Make);
   if (!run) throw Failure(ACCEL_EXIT_INTERNAL, run.error + "; --run-dir DIR chooses another place");
-  return Job(request, std::move(*run)).run();
+  return Job(request, std::move(*run), signals).run();
 }
 
 }  // namespace accel

@@ -5,7 +5,7 @@
 #   deps.sh headers  CUDA and NCCL headers into build/headers, from PyPI's wheels, where no toolkit has them
 set -eu
 
-build="g++ make pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libdw-dev libelf-dev libunwind8
+build="g++ make pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libdw-dev libelf-dev libunwind8 libyaml-cpp-dev libtomlplusplus-dev zlib1g-dev
   openmpi-bin libopenmpi-dev mpich libmpich-dev gfortran libgtest-dev libbenchmark-dev python3-mpi4py libgloo-dev
   clang libclang-rt-14-dev clang-format clang-tidy"
 apps="netpipe-openmpi scalapack-mpi-test python3-mpi4py python3-numpy libhdf5-openmpi-dev libhdf5-mpich-dev"
@@ -60,7 +60,7 @@ elif command -v dnf >/dev/null; then
   echo "installing with dnf"
   sudo=
   [ "$(id -u)" = 0 ] || sudo=sudo
-  $sudo dnf install -y -q gcc-c++ make pkgconf fmt-devel cli11-devel json-devel elfutils-devel libunwind openmpi-devel \
+  $sudo dnf install -y -q gcc-c++ make pkgconf fmt-devel cli11-devel json-devel yaml-cpp-static tomlplusplus-devel elfutils-devel libunwind openmpi-devel \
     mpich-devel gcc-gfortran gtest-devel google-benchmark-devel mpi4py-common clang clang-tools-extra compiler-rt
 else
   echo "deps: neither apt nor dnf here; please install by hand: $wanted" >&2

@@ -77,7 +77,7 @@ int Watch::turn(bool last) {
   if (settings_.check != Check::Off) warn_of_setup();
   board_.looks_completed.store(number);
   futex_wake_all(board_.looks_completed);
-  return status_;
+  return fault_ ? exit_status(fault_->verdict.kind) : 0;
 }
 
 /// Once for each world, when all its processes have come to NCCL. Only a warning: NCCL may still work.
@@ -106,7 +106,12 @@ void Watch::consider(const Verdict& verdict, bool last) {
     return;
   }
   if (!reported_worlds_.insert(world).second) return;
-  if (status_ == 0) status_ = exit_status(verdict.kind);
+  if (!fault_) {
+    const auto blamed = std::find_if(verdict.parties.begin(), verdict.parties.end(),
+                                     [](const Party& party) { return party.blamed; });
+    const Party& subject = blamed != verdict.parties.end() ? *blamed : verdict.parties.front();
+    fault_ = Fault{verdict, evidence_.processes[subject.process]};
+  }
   if (!claim(world)) return;  // a leader before us has said it
   const bool ask = settings_.stacks != Stacks::Off && !last && somebody_is_outside_mpi();
   const std::uint32_t request = ask ? request_stacks() : 0;

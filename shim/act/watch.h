@@ -2,6 +2,7 @@
 // accelrun.
 #pragma once
 #include <functional>
+#include <optional>
 #include <set>
 
 #include "collect/observer.h"
@@ -34,6 +35,12 @@ class Watch {
 
   Observer& observer() { return observer_; }
   const Evidence& evidence() const { return evidence_; }
+  /// The first fault, whoever reported it, and whom it is about.
+  struct Fault {
+    Verdict verdict;
+    ProcessEvidence subject;
+  };
+  const std::optional<Fault>& fault() const { return fault_; }
 
  private:
   int turn(bool last);
@@ -58,7 +65,7 @@ class Watch {
   std::set<std::uint64_t> compared_worlds_;                   ///< whose setup has been compared
   std::set<std::pair<std::uint64_t, std::uint64_t>> warned_;  ///< communicator, number
   std::int64_t last_look_ns_ = 0;
-  int status_ = 0;
+  std::optional<Fault> fault_;
 };
 
 /// Rings for the leader and waits until it has completed a look that began after this call, at most

@@ -268,18 +268,6 @@ std::string list_fields(const Verdict& verdict) {
 
 namespace {
 
-/// "2.00 GiB", as PyTorch writes it.
-std::string size_text(std::int64_t bytes) {
-  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
-    value /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{} bytes", bytes) : fmt::format("{:.2f} {}", value, kUnits[unit]);
-}
-
 std::string out_of_memory_line(const Verdict& verdict) {
   const MemoryEpisode& memory = *verdict.memory;
   const int rank = subject(verdict).world_rank;
@@ -425,14 +413,10 @@ Report make_report(const Verdict& verdict, const Evidence& evidence, const Obser
   for (const Field field : verdict.fields) object["differs_in"].push_back(name_of(field));
   if (verdict.memory) {
     const MemoryEpisode& memory = *verdict.memory;
-    object["memory"] = {{"device", memory.device},
-                        {"asked", memory.bytes},
-                        {"free", memory.free},
-                        {"total", memory.total},
-                        {"own", memory.own},
-                        {"idle_in_pool", memory.idle},
-                        {"attempts", memory.attempts},
-                        {"impossible", memory.impossible != 0}};
+    object["memory"] = {{"device", memory.device},     {"asked", memory.bytes},
+                        {"free", memory.free},         {"total", memory.total},
+                        {"own", memory.own},           {"idle_in_pool", memory.idle},
+                        {"attempts", memory.attempts}, {"impossible", memory.impossible != 0}};
   }
   for (std::size_t i = 0; i < verdict.parties.size(); ++i) {
     object["processes"].push_back(
@@ -464,6 +448,17 @@ std::string make_obituary(const Evidence& evidence) {
     text += fmt::format("  - Process {}: {}, {}\n", process->world_rank, describe_departure(*process), last);
   }
   return text;
+}
+
+std::string size_text(std::int64_t bytes) {
+  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} bytes", bytes) : fmt::format("{:.2f} {}", value, kUnits[unit]);
 }
 
 }  // namespace accel

@@ -1,5 +1,6 @@
 // A verdict as text for people and as JSON for programs; the same content.
 #pragma once
+#include <cstdint>
 #include <string>
 
 #include "collect/observer.h"
@@ -18,6 +19,9 @@ Report make_report(const Verdict& verdict, const Evidence& evidence, const Obser
 
 /// The one sentence that names the error: what an exception carries.
 std::string error_line(const Verdict& verdict);
+
+/// "2.00 GiB", as PyTorch writes it.
+std::string size_text(std::int64_t bytes);
 
 /// For a job that is gone without a verdict: every rank's state and last call.
 std::string make_obituary(const Evidence& evidence);

@@ -67,9 +67,11 @@ TEST(NcclRandomPrograms, AFaultIsFoundAndNamed) {
     const std::string line = "Process " + std::to_string(rank) + ": ";
     const auto named = outcome.report.find(line);
     ASSERT_NE(named, std::string::npos) << outcome;
-    ASSERT_NE(outcome.report.substr(named, outcome.report.find('\n', named) - named).find("<- differs"),
-              std::string::npos)
-        << outcome;
+    // Where too few have come to the call for a majority, nobody is marked.
+    const bool undecided = outcome.report.find("has not made this call yet") != std::string::npos &&
+                           outcome.report.find("<- differs") == std::string::npos;
+    const std::string said = outcome.report.substr(named, outcome.report.find('\n', named) - named);
+    ASSERT_TRUE(undecided || said.find("<- differs") != std::string::npos) << outcome;
   }
 }
 
