@@ -120,9 +120,9 @@ $(BUILD)/tests/drift.nccl: tests/drift/nccl.cpp tests/drift/nccl_names.sh tests/
 check-headers: ## The tables against the headers of other NCCL versions (downloads them)
 	@tests/drift/nccl_versions.sh $(BUILD) $(CUDA_INCLUDE)
 
-$(BUILD)/suites/unit: $(UNIT) $(CORE) $(BUILD)/launcher/engine.o
+$(BUILD)/suites/unit: $(UNIT) $(CORE) $(filter-out %/main.o,$(LAUNCHER))
 	@mkdir -p $(@D)
-	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -lgtest -lgtest_main -ldl -pthread)
+	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -l:libyaml-cpp.a -lgtest -lgtest_main -ldl -pthread)
 $(BUILD)/suites/jobs: $(JOBS)
 	@mkdir -p $(@D)
 	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -lgtest -lgtest_main -pthread)

@@ -29,6 +29,7 @@ Watch::Watch(const RunDirectory& run, Board& board, const Settings& settings)
     : run_(run), board_(board), settings_(settings), observer_(run), bell_(run.open_bell()) {
   policy_.timeout_ns = settings.timeout_ns;
   policy_.warn_after_ns = settings.warn_after_ns;
+  policy_.oom_grace_ns = settings.oom_grace_ns;
 }
 
 void Watch::sleep(int also) {

@@ -257,11 +257,14 @@ std::optional<Verdict> find_crash(const Evidence& evidence, const Waits& waits) 
   return verdict;
 }
 
-/// A process that has failed soon after an allocation had, and has not gone on in between: the first of them.
-std::optional<Verdict> find_out_of_memory(const Evidence& evidence, const Waits& waits) {
+/// A process that has failed soon after an allocation had, and has not gone on in between, or that stands
+/// still since then, while others wait for it: the first of them.
+std::optional<Verdict> find_out_of_memory(const Evidence& evidence, const Waits& waits,
+                                          const JudgePolicy& policy) {
   constexpr std::int64_t kSoon = 60'000'000'000;
   const ProcessEvidence* first = nullptr;
   std::int64_t first_ns = 0;
+  std::int64_t first_stood_ns = 0;
   for (const ProcessEvidence& process : evidence.processes) {
     if (process.episodes.empty() || process.terminated) continue;
     const bool killed = process.signal != 0 && is_crash(process.signal);
@@ -270,9 +273,15 @@ std::optional<Verdict> find_out_of_memory(const Evidence& evidence, const Waits&
     CallRecord attempt{};
     attempt.started = process.episodes.back().started;
     const std::int64_t begun = process.history->started_ns(attempt);
-    if (!failed || evidence.now_ns - begun > kSoon || (first != nullptr && begun > first_ns)) continue;
+    const auto waited_for =
+        waits.waited_for_since(static_cast<std::size_t>(&process - evidence.processes.data()));
+    const std::int64_t stood = waited_for ? evidence.now_ns - std::max(begun, *waited_for) : 0;
+    const bool stands = !process.has_left() && policy.oom_grace_ns != 0 && stood >= policy.oom_grace_ns;
+    const bool fatal = (failed && evidence.now_ns - begun <= kSoon) || stands;
+    if (!fatal || (first != nullptr && begun > first_ns)) continue;
     first = &process;
     first_ns = begun;
+    first_stood_ns = stands ? stood : 0;
   }
   if (first == nullptr) return std::nullopt;
   Verdict verdict;
@@ -285,6 +294,10 @@ std::optional<Verdict> find_out_of_memory(const Evidence& evidence, const Waits&
     CallRecord attempt{};
     attempt.site = verdict.memory->site;
     party.site = first->history->site(attempt);
+  }
+  if (first_stood_ns != 0) {
+    verdict.details.push_back(fmt::format("it has stood still for {:.1f} s since, while others wait for it",
+                                          static_cast<double>(first_stood_ns) / 1e9));
   }
   if (verdict.memory->attempts > 1)
     verdict.details.push_back(fmt::format("it tried {} times", verdict.memory->attempts));
@@ -349,7 +362,7 @@ std::vector<Verdict> judge(const Evidence& evidence, const JudgePolicy& policy) 
 
   const Waits waits(evidence, communicators);
   if (!policy.ending && !somebody_aborts(evidence)) {
-    if (auto memory = find_out_of_memory(evidence, waits)) verdicts.push_back(std::move(*memory));
+    if (auto memory = find_out_of_memory(evidence, waits, policy)) verdicts.push_back(std::move(*memory));
     if (auto crash = find_crash(evidence, waits)) verdicts.push_back(std::move(*crash));
     if (auto early = waits.find_early_exit(policy)) verdicts.push_back(std::move(*early));
     if (auto deadlock = find_stream_circle(evidence, communicators)) verdicts.push_back(std::move(*deadlock));

@@ -20,6 +20,8 @@ namespace accel {
 struct JudgePolicy {
   std::int64_t timeout_ns = 600'000'000'000;    ///< 0: never
   std::int64_t warn_after_ns = 30'000'000'000;  ///< 0: never
+  /// How long a process whose allocation has failed may stand still while others wait for it; 0: for ever.
+  std::int64_t oom_grace_ns = 60'000'000'000;
   /// Waiting counts from here at the earliest: the observer itself was asleep before (SIGSTOP, a suspended
   /// job).
   std::int64_t not_before_ns = 0;

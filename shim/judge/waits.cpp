@@ -356,6 +356,15 @@ std::optional<Verdict> Waits::find_circle() const {
   return verdict;
 }
 
+std::optional<std::int64_t> Waits::waited_for_since(std::size_t process) const {
+  std::optional<std::int64_t> since;
+  for (const Wait& wait : waits_) {
+    if (std::find(wait.needs.begin(), wait.needs.end(), process) == wait.needs.end()) continue;
+    since = std::min(since.value_or(wait.call.since_ns), wait.call.since_ns);
+  }
+  return since;
+}
+
 std::optional<Verdict> Waits::find_late(const JudgePolicy& policy) const {
   const Wait* longest = nullptr;
   std::int64_t longest_ns = 0;

@@ -18,6 +18,8 @@ class Waits {
   std::optional<Verdict> find_standstill(const JudgePolicy& policy) const;
   /// What the process waits in: a call that a thread is inside, else one that stands on a stream.
   std::optional<CallRecord> waits_in(std::size_t process) const;
+  /// Since when another process has waited for this one; nullopt: none does.
+  std::optional<std::int64_t> waited_for_since(std::size_t process) const;
   /// TimeOut or Late, whichever has come; the longest wait first.
   std::optional<Verdict> find_late(const JudgePolicy& policy) const;
 

@@ -62,6 +62,7 @@ class Agent {
 
   /// Whether the program still has time to end by itself.
   bool program_is_told() {
+    if (process_.recorder()->header().phase == Phase::Exiting) return false;
     if (told_ns_ == 0) {
       auto* const tell = tell_program.load();
       told_ns_ =

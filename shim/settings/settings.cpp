@@ -64,6 +64,9 @@ const std::vector<Parser>& parsers() {
        [](Settings& s, const std::string& v) { return parse_seconds(s.timeout_ns, v); }},
       {{"ACCEL_WARN_AFTER", "seconds (0: never)", "a rank that waits longer is worth a warning"},
        [](Settings& s, const std::string& v) { return parse_seconds(s.warn_after_ns, v); }},
+      {{"ACCEL_OOM_GRACE", "seconds (0: never)",
+        "a rank out of GPU memory that stands still longer ends the job"},
+       [](Settings& s, const std::string& v) { return parse_seconds(s.oom_grace_ns, v); }},
       {{"ACCEL_LOG_LEVEL", "DEBUG, INFO, WARNING, ERROR or CRITICAL", "what to print"},
        [](Settings& s, const std::string& v) {
          return choose(s.log_level, v,

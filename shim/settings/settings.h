@@ -17,6 +17,7 @@ struct Settings {
   OnError on_error = OnError::Raise;
   std::int64_t timeout_ns = 600'000'000'000;    ///< 0: never
   std::int64_t warn_after_ns = 30'000'000'000;  ///< 0: never
+  std::int64_t oom_grace_ns = 60'000'000'000;   ///< 0: never
   LogLevel log_level = LogLevel::Warning;
   LogFormat log_format = LogFormat::Text;
   std::string log_file;  ///< empty: stderr
