@@ -72,12 +72,14 @@ TEST(Carrier, OfSeveralTheLastCounts) {
 TEST(Carrier, SaysWhatIsWrong) {
   EXPECT_EQ(refusal("arg:--batch", {"t", "--batch", "auto"}),
             "arg:--batch is auto in the command, but a whole number is needed");
-  EXPECT_EQ(refusal("pos:7", {"t", "1"}), "pos:7: the command has no such word; its words are numbered from 0 to 1");
+  EXPECT_EQ(refusal("pos:7", {"t", "1"}),
+            "pos:7: the command has no such word; its words are numbered from 0 to 1");
   EXPECT_EQ(refusal("flag:--batch", {"t"}),
             "flag:--batch is not where a number can be: expected arg:--flag, arg:key=, pos:N, env:NAME, "
             "yaml:|json:|toml:FILE#key, or a number, which stands for {batch} in the command");
   EXPECT_EQ(refusal("yaml:x.yaml", {"t"}), "yaml:x.yaml: expected yaml:FILE#dotted.key");
-  EXPECT_EQ(refusal("yaml:/nowhere.yaml#batch", {"t"}), "yaml:/nowhere.yaml#batch: /nowhere.yaml cannot be read");
+  EXPECT_EQ(refusal("yaml:/nowhere.yaml#batch", {"t"}),
+            "yaml:/nowhere.yaml#batch: /nowhere.yaml cannot be read");
 }
 
 TEST(Carrier, ReadsAndSetsTheEnvironment) {
@@ -92,7 +94,8 @@ TEST(Carrier, ReadsAndSetsTheEnvironment) {
 }
 
 TEST(ConfigFile, OnlyTheNumberChanges) {
-  const std::string yaml = "# größe\ntrainer:\n  lr: 1e-3   # rate\n  micro_batch: 16 # per GPU\n  list: [{n: 4}, 5]\n";
+  const std::string yaml =
+      "# größe\ntrainer:\n  lr: 1e-3   # rate\n  micro_batch: 16 # per GPU\n  list: [{n: 4}, 5]\n";
   EXPECT_EQ(number_in(yaml, FileFormat::Yaml, "trainer.micro_batch", "f"), 16);
   EXPECT_EQ(with_number(yaml, FileFormat::Yaml, "trainer.micro_batch", 8, "f"),
             "# größe\ntrainer:\n  lr: 1e-3   # rate\n  micro_batch: 8 # per GPU\n  list: [{n: 4}, 5]\n");
@@ -104,7 +107,8 @@ TEST(ConfigFile, OnlyTheNumberChanges) {
   EXPECT_EQ(with_number(json, FileFormat::Json, "ds.train_micro_batch_size_per_gpu", 2, "f"),
             "{\n  \"ds\": {\"train_micro_batch_size_per_gpu\":  2, \"x\": [1, 2]}\n}");
 
-  const std::string toml = "title = \"batch 9\" # größe\n[training]\nlocal_batch_size = 128 # a GPU\nsteps=10\n";
+  const std::string toml =
+      "title = \"batch 9\" # größe\n[training]\nlocal_batch_size = 128 # a GPU\nsteps=10\n";
   EXPECT_EQ(with_number(toml, FileFormat::Toml, "training.local_batch_size", 64, "f"),
             "title = \"batch 9\" # größe\n[training]\nlocal_batch_size = 64 # a GPU\nsteps=10\n");
 }
@@ -118,7 +122,8 @@ TEST(ConfigFile, SaysWhatIsWrong) {
     }
     return "none";
   };
-  EXPECT_EQ(message("batch: auto\n", FileFormat::Yaml, "batch"), "f: batch is auto, but a whole number is needed");
+  EXPECT_EQ(message("batch: auto\n", FileFormat::Yaml, "batch"),
+            "f: batch is auto, but a whole number is needed");
   EXPECT_EQ(message("batch: [1]\n", FileFormat::Yaml, "batch"),
             "f: batch is no single value, but a whole number is needed");
   EXPECT_EQ(message("batch: [", FileFormat::Yaml, "batch").rfind("f is not YAML: ", 0), 0u);
@@ -145,7 +150,8 @@ std::vector<std::int64_t> batches(const SizePolicy& policy, Sizes sizes) {
 
 TEST(Sizes, HalvesUntilNothingIsLeft) {
   EXPECT_EQ(batches(policy(Rule::MicroAndAccumulation), {16, 1}), (std::vector<std::int64_t>{8, 4, 2, 1}));
-  EXPECT_EQ(batches(policy(Rule::GlobalOnly, "0.9"), {10}), (std::vector<std::int64_t>{9, 8, 7, 6, 5, 4, 3, 2, 1}));
+  EXPECT_EQ(batches(policy(Rule::GlobalOnly, "0.9"), {10}),
+            (std::vector<std::int64_t>{9, 8, 7, 6, 5, 4, 3, 2, 1}));
   EXPECT_EQ(batches(policy(Rule::GlobalOnly, "pow2:2"), {64}),
             (std::vector<std::int64_t>{48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1}));
   SizePolicy bounded = policy(Rule::GlobalOnly);
@@ -179,7 +185,8 @@ TEST(Sizes, OddOnesMayChangeTheStepAndSaySo) {
 
 TEST(Sizes, EachRuleKeepsWhatItCan) {
   EXPECT_EQ(next_sizes(policy(Rule::MicroAndGlobal), {{{8, 1, 512}, 0, 0, false}}), (Sizes{4, 1, 512}));
-  EXPECT_EQ(next_sizes(policy(Rule::MicroAndGlobal, "pow2:2"), {{{8, 1, 64}, 0, 0, false}}), (Sizes{4, 1, 64}))
+  EXPECT_EQ(next_sizes(policy(Rule::MicroAndGlobal, "pow2:2"), {{{8, 1, 64}, 0, 0, false}}),
+            (Sizes{4, 1, 64}))
       << "6 does not divide 64";
   EXPECT_EQ(next_sizes(policy(Rule::Divided), {{{256, 4}, 0, 0, false}}), (Sizes{256, 8}));
   EXPECT_EQ(next_sizes(policy(Rule::GlobalOnly), {{{256}, 0, 0, false}}), (Sizes{128}));
@@ -190,10 +197,12 @@ TEST(Sizes, EachRuleKeepsWhatItCan) {
 TEST(Sizes, LearnsFromWhatItHasSeen) {
   constexpr std::int64_t kGiB = std::int64_t{1} << 30;
   // 2 GiB for all and 1 GiB an example: 8 GiB hold 6.
-  const std::vector<Attempt> seen = {{{64, 1}, 66 * kGiB, 8 * kGiB, false}, {{32, 2}, 34 * kGiB, 8 * kGiB, false}};
+  const std::vector<Attempt> seen = {{{64, 1}, 66 * kGiB, 8 * kGiB, false},
+                                     {{32, 2}, 34 * kGiB, 8 * kGiB, false}};
   EXPECT_EQ(next_sizes(policy(Rule::GlobalOnly, "fit"), seen)->batch, 6);
   EXPECT_EQ(next_sizes(policy(Rule::GlobalOnly, "fit"), {seen[0]})->batch, 32) << "one point is no line";
-  EXPECT_EQ(next_sizes(policy(Rule::GlobalOnly, "bisect"), {{{16}, 0, 0, true}, {{64}, 0, 0, false}})->batch, 40);
+  EXPECT_EQ(next_sizes(policy(Rule::GlobalOnly, "bisect"), {{{16}, 0, 0, true}, {{64}, 0, 0, false}})->batch,
+            40);
 }
 
 TEST(Sizes, ReductionsAreParsed) {
@@ -207,7 +216,8 @@ std::string name_of_program(Words words) {
 }
 
 TEST(Trainers, AreRecognisedByTheirCommand) {
-  EXPECT_EQ(name_of_program({"torchrun", "run.py", "--per_device_train_batch_size", "8"}), "Hugging Face Trainer");
+  EXPECT_EQ(name_of_program({"torchrun", "run.py", "--per_device_train_batch_size", "8"}),
+            "Hugging Face Trainer");
   EXPECT_EQ(name_of_program({"/usr/bin/llamafactory-cli", "train", "a/b.yaml"}), "LLaMA-Factory");
   EXPECT_EQ(name_of_program({"mpirun", "./train_gpt2cu", "-b", "16", "-d", "524288"}), "llm.c");
   EXPECT_EQ(name_of_program({"p.py", "--micro-batch-size", "4", "--global-batch-size=64"}), "Megatron-LM");

@@ -1,6 +1,7 @@
 // trainer: takes its batch size as programs do, and a MiB of device memory for each example of a batch.
 //
-//   --batch N, --batch=N, -bN, batch=N   or  BATCH in the environment, or "batch": N in the file after --config
+//   --batch N, --batch=N, -bN, batch=N   or  BATCH in the environment, or "batch": N in the file after
+//   --config
 //   --accum N    batches a step         --steps N
 //   --oom-rank R only that rank needs the memory
 //   --oom-step N only from that step on
@@ -56,6 +57,8 @@ void leave_child() {
   if (fork() != 0) return;
   setsid();
   signal(SIGTERM, SIG_IGN);
+  // As a daemon: whoever reads the job's output is not held up.
+  for (int descriptor = 0; descriptor < 3; ++descriptor) close(descriptor);
   for (;;) pause();
 }
 
@@ -75,10 +78,12 @@ int main(int argc, char** argv) {
     const std::string bytes = std::to_string(static_cast<std::size_t>(batch) * kMiB);
     setenv("ACCEL_STANDIN_NCCL_LAZY_MEMORY", bytes.c_str(), 1);
   }
-  for (long i = 0; i < number_of("--chatty", 0); ++i) std::fputs((std::string(kMiB - 1, '.') + "\n").c_str(), stderr);
+  for (long i = 0; i < number_of("--chatty", 0); ++i)
+    std::fputs((std::string(kMiB - 1, '.') + "\n").c_str(), stderr);
 
   CUDA(cudaSetDevice(me.rank));
-  ncclComm_t comm = connect(me, std::getenv("ACCEL_ATTEMPT") != nullptr ? std::getenv("ACCEL_ATTEMPT") : "id");
+  ncclComm_t comm =
+      connect(me, std::getenv("ACCEL_ATTEMPT") != nullptr ? std::getenv("ACCEL_ATTEMPT") : "id");
   cudaStream_t stream;
   CUDA(cudaStreamCreate(&stream));
   float* gradients = device_floats(16);
