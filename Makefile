@@ -27,7 +27,9 @@ objects = $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard $(addsuffix /*.cpp,$(1))))
 # The pipeline, each room on top of those before it; shim/README.md says who may include whom.
 CORE     := $(call objects,$(addprefix shim/,settings signature record collect judge report act))
 SHIM     := $(CORE) $(call objects,$(addprefix shim/,lifecycle interpose interpose/loader interpose/cuda interpose/mpi interpose/nccl interpose/process))
-LAUNCHER := $(call objects,launcher launcher/batch)
+# Static: accelrun runs where they are not installed.
+LAUNCHER_LIBRARIES := -l:libyaml-cpp.a -l:libelf.a -l:libz.a
+LAUNCHER := $(call objects,launcher launcher/batch launcher/doctor)
 
 all: $(BUILD)/libaccel.so $(BUILD)/libaccel-audit.so $(BUILD)/accelrun ## Build the library and the launcher (default)
 
@@ -39,7 +41,7 @@ $(BUILD)/libaccel-audit.so: shim/audit/audit.cpp
 	@mkdir -p $(@D)
 	$(call run,LINK,$(CXX) -std=c++20 -O2 -g -fPIC -shared -fvisibility=hidden -fno-exceptions -fno-rtti -Wall -Wextra -Werror -nodefaultlibs -o $@ $< -lc)
 $(BUILD)/accelrun: $(LAUNCHER) $(CORE)
-	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -l:libyaml-cpp.a -ldl -pthread)
+	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ $(LAUNCHER_LIBRARIES) -ldl -pthread)
 $(BUILD)/%.o: %.cpp
 	@mkdir -p $(@D)
 	$(call run,CXX,$(CXX) $(CXXFLAGS) -c -o $@ $<)

@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <sstream>
 
+#include "launcher/captured.h"
 #include "launcher/failure.h"
 
 namespace accel {
@@ -20,21 +20,10 @@ bool is_file(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
 
-std::string quote(const std::string& text) {
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
 /// What a launcher says of itself; it starts no job for that.
 std::string version_of(const std::string& program) {
-  FILE* output = popen((quote(program) + " --version </dev/null 2>&1").c_str(), "r");
-  if (output == nullptr) return {};
-  std::string text;
-  char chunk[1024];
-  while (std::size_t got = fread(chunk, 1, sizeof chunk, output)) text.append(chunk, got);
-  pclose(output);
-  return text;
+  constexpr std::int64_t kPatience = 10'000'000'000;
+  return run_captured({program, "--version"}, kPatience).output;
 }
 
 void check_hostfile(const std::vector<std::string>& command) {

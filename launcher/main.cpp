@@ -11,6 +11,7 @@
 #include <map>
 
 #include "launcher/batch/retry.h"
+#include "launcher/doctor/doctor.h"
 #include "launcher/failure.h"
 #include "launcher/job.h"
 #include "settings/settings.h"
@@ -320,6 +321,8 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
+    const std::string first = argc > 1 ? argv[1] : "";
+    if (first == "doctor") return accel::doctor::main(argc - 1, argv + 1);
     return accel::run(argc, argv);
   } catch (const accel::Failure& failure) {
     std::cerr << "accelrun: " << failure.what() << "\n";

@@ -122,7 +122,7 @@ check-headers: ## The tables against the headers of other NCCL versions (downloa
 
 $(BUILD)/suites/unit: $(UNIT) $(CORE) $(filter-out %/main.o,$(LAUNCHER))
 	@mkdir -p $(@D)
-	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -l:libyaml-cpp.a -lgtest -lgtest_main -ldl -pthread)
+	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ $(LAUNCHER_LIBRARIES) -lgtest -lgtest_main -ldl -pthread)
 $(BUILD)/suites/jobs: $(JOBS)
 	@mkdir -p $(@D)
 	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -lgtest -lgtest_main -pthread)
