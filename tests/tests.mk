@@ -44,7 +44,7 @@ $(foreach mpi,$(MPIS),$(eval $(call mpi_rules,$(mpi))))
 # deps.sh fetches.
 CUDA_INCLUDE = $(firstword $(wildcard $(CUDA_HOME)/include) $(BUILD)/headers)
 STANDIN      := $(BUILD)/standin
-STANDINS     := $(addprefix $(STANDIN)/,old/libnccl.so.2 libcuda.so.1 interposable/libcuda.so.1 libcudart_static.a libcudart.so.13 libnccl.so.2)
+STANDINS     := $(addprefix $(STANDIN)/,old/libnccl.so.2 libcuda.so.1 interposable/libcuda.so.1 libcudart_static.a libcudart.so.13 libnccl.so.2 libnvidia-ml.so.1)
 NCCL_PROGRAMS := $(patsubst tests/programs/nccl/%.cpp,$(BUILD)/programs/nccl/%,$(wildcard tests/programs/nccl/*.cpp)) $(BUILD)/programs/nccl/faults_static
 NCCL_EXAMPLES := $(patsubst examples/%.cu,$(BUILD)/examples/nccl/%,$(wildcard examples/*.cu))
 standin_flags = -std=c++20 -O1 -g -fPIC -fvisibility=hidden -Wall -Wextra -Werror -MMD -MP -I. -I$(CUDA_INCLUDE) -I$(STANDIN)
@@ -55,6 +55,9 @@ $(STANDIN)/standin_documented.inc: tests/standin/cuda/documented.sh
 $(STANDIN)/%.o: tests/standin/%.cpp | $(STANDIN)/standin_documented.inc
 	@mkdir -p $(@D)
 	$(call run,CXX,$(CXX) $(standin_flags) -c -o $@ $<)
+$(STANDIN)/libnvidia-ml.so.1: tests/standin/nvml/nvml.cpp
+	@mkdir -p $(@D)
+	$(call run,LINK,$(CXX) -std=c++20 -O1 -g -fPIC -fvisibility=hidden -Wall -Wextra -Werror -shared -Wl$(,)-soname$(,)libnvidia-ml.so.1 -o $@ $<)
 $(STANDIN)/libcuda.so.1: $(addprefix $(STANDIN)/cuda/,driver.o device.o)
 	$(call run,LINK,$(CXX) -shared -Wl$(,)-Bsymbolic -Wl$(,)-soname$(,)libcuda.so.1 -Wl$(,)-z$(,)defs -o $@ $^ -pthread && ln -sf libcuda.so.1 $(@D)/libcuda.so)
 # One whose references to itself lead to whoever comes first.
