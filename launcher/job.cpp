@@ -12,12 +12,14 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <optional>
 
 #include "act/watch.h"
 #include "collect/leader.h"
 #include "launcher/descendants.h"
 #include "launcher/failure.h"
+#include "launcher/manifest.h"
 #include "report/log.h"
 #include "report/report.h"
 
@@ -94,6 +96,7 @@ class Job {
     if (verdict == 0 && *status_ != 0 && !ending_) {
       if (const std::string text = make_obituary(watch_->evidence()); !text.empty()) log().print(text);
     }
+    write_manifest(verdict != 0 ? verdict : *status_);
     if (request_.keep) log().print(fmt::format("[accel] records kept in {}\n", run_.path()));
     return {verdict != 0 ? verdict : *status_, *status_, watch_->fault(), ending_, pids()};
   }
@@ -103,6 +106,20 @@ class Job {
     std::vector<std::int32_t> all;
     for (const ProcessEvidence& process : watch_->evidence().processes) all.push_back(process.pid);
     return all;
+  }
+
+  /// What the run was, beside its records.
+  void write_manifest(int status) const {
+    if (!request_.keep && request_.manifest.empty()) return;
+    const std::string text =
+        make_manifest(request_.command, request_.sizes, status, watch_->evidence()).dump(2) + "\n";
+    for (const std::string& path :
+         {request_.keep ? run_.path() + "/manifest.json" : std::string(), request_.manifest}) {
+      if (path.empty()) continue;
+      std::ofstream stream(path);
+      stream << text;
+      if (!stream.flush()) log().say(LogLevel::Warning, path + " cannot be written: no manifest of this run");
+    }
   }
 
   void start() {

@@ -4,6 +4,7 @@
 #include <sys/signalfd.h>
 
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,7 +22,9 @@ struct JobRequest {
   /// ACCEL_* and LD_PRELOAD, for the ranks.
   std::map<std::string, std::string> variables;
   Settings settings;
-  bool keep = false;  ///< the run directory stays
+  bool keep = false;     ///< the run directory stays
+  nlohmann::json sizes;  ///< for the manifest; null: not known
+  std::string manifest;  ///< where a copy of the manifest goes; empty: nowhere
 };
 
 /// Signals as a descriptor, so that one poll waits for everything. From its construction on they are blocked.

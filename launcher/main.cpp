@@ -11,6 +11,8 @@
 #include <map>
 
 #include "launcher/batch/retry.h"
+#include "launcher/bundle.h"
+#include "launcher/diff.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/failure.h"
 #include "launcher/job.h"
@@ -90,6 +92,7 @@ struct Options {
   std::string library;
   std::string engine = "auto";
   bool keep = false;
+  std::string manifest;
   std::string batch, accumulation, global, evaluation, preset, rule;
   std::string reduce = "half";
   std::string keep_effective = "prefer";
@@ -115,6 +118,8 @@ void add_options(CLI::App& app, Options& options, bool everything) {
         ->type_name("VALUE");
   }
   app.add_flag("--keep", options.keep, "keep the run directory and say where it is");
+  app.add_option("--manifest", options.manifest, "write what the run was into this file, for accelrun diff")
+      ->type_name("FILE");
   app.add_flag("--audit", options.audit,
                "also see what is loaded with RTLD_DEEPBIND (LD_AUDIT; needs glibc 2.35)");
   app.add_option("--engine", options.engine, "who starts the ranks (auto, plain, openmpi or hydra)")
@@ -183,6 +188,7 @@ JobRequest job_of(const CLI::App& app, const Options& options) {
   }
   JobRequest request;
   request.keep = options.keep;
+  request.manifest = options.manifest;
   request.command = command_of(app);
   request.command[0] = find_program(request.command[0]);
   request.engine = options.engine == "auto" ? detect_engine(request.command[0])
@@ -323,6 +329,8 @@ int main(int argc, char** argv) {
   try {
     const std::string first = argc > 1 ? argv[1] : "";
     if (first == "doctor") return accel::doctor::main(argc - 1, argv + 1);
+    if (first == "diff") return accel::diff_main(argc - 1, argv + 1);
+    if (first == "report") return accel::report_main(argc - 1, argv + 1);
     return accel::run(argc, argv);
   } catch (const accel::Failure& failure) {
     std::cerr << "accelrun: " << failure.what() << "\n";

@@ -122,6 +122,7 @@ class Retries {
     if (adjustable_) {
       command = adjustable_->with(sizes_);
       job.variables["ACCEL_BATCH_SIZE"] = std::to_string(sizes_.batch);
+      job.sizes = json(sizes_);
     }
     job.variables["ACCEL_ATTEMPT"] = std::to_string(number_);
     const Copies copies(command);

@@ -11,6 +11,7 @@
 //   --in-nccl    it is NCCL that finds no memory
 //   --crash      dies by SIGSEGV after the first step
 //   --stubborn   ignores SIGTERM       --child leaves a child behind that does, too
+//   --layers N   gradients that it reduces
 //   --chatty N   writes N MiB to stderr
 // Ends by "trained with batch B, accumulation A, args ..." from each rank.
 #include <algorithm>
@@ -86,7 +87,8 @@ int main(int argc, char** argv) {
       connect(me, std::getenv("ACCEL_ATTEMPT") != nullptr ? std::getenv("ACCEL_ATTEMPT") : "id");
   cudaStream_t stream;
   CUDA(cudaStreamCreate(&stream));
-  float* gradients = device_floats(16);
+  const auto layers = static_cast<std::size_t>(number_of("--layers", 16));
+  float* gradients = device_floats(layers);
   void* cache = nullptr;
   if (number_of("--cache", 0) != 0)
     CUDA(cudaMalloc(&cache, static_cast<std::size_t>(number_of("--cache", 0)) * kMiB));
@@ -103,7 +105,8 @@ int main(int argc, char** argv) {
       while (has("--wedge")) pause();
       CUDA(got);
     }
-    const ncclResult_t result = ncclAllReduce(gradients, gradients, 16, ncclFloat32, ncclSum, comm, stream);
+    const ncclResult_t result =
+        ncclAllReduce(gradients, gradients, layers, ncclFloat32, ncclSum, comm, stream);
     while (result != ncclSuccess && has("--wedge")) pause();
     NCCL(result);
     CUDA(cudaStreamSynchronize(stream));
