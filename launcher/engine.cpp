@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <sstream>
 
 #include "launcher/captured.h"
@@ -68,8 +69,27 @@ std::string find_program(const std::string& name) {
   throw Failure(ACCEL_EXIT_NOT_FOUND, fmt::format("{}: command not found in PATH; is it installed?", name));
 }
 
+bool inherits(Engine engine) {
+  return engine == Engine::Plain || engine == Engine::Srun || engine == Engine::DeepSpeed;
+}
+
+std::string deepspeed_environment(const std::map<std::string, std::string>& variables) {
+  const char* named = std::getenv("DS_ENV_FILE");
+  const char* home = std::getenv("HOME");
+  std::ifstream own(named != nullptr ? std::string(named)
+                                     : std::string(home != nullptr ? home : "") + "/.deepspeed_env");
+  std::string text;
+  for (std::string line; std::getline(own, line);) {
+    if (!variables.contains(line.substr(0, line.find('=')))) text += line + "\n";
+  }
+  for (const auto& [name, value] : variables) text += name + "=" + value + "\n";
+  return text;
+}
+
 Engine detect_engine(const std::string& program) {
   const std::string name = program.substr(program.rfind('/') + 1);
+  if (name == "srun") return Engine::Srun;
+  if (name == "deepspeed") return Engine::DeepSpeed;
   const bool launcher = name.starts_with("mpirun") || name.starts_with("mpiexec") || name == "orterun" ||
                         name == "prterun" || name == "prun";
   if (!launcher) return Engine::Plain;
@@ -82,7 +102,7 @@ Engine detect_engine(const std::string& program) {
 
 std::vector<std::string> command_for(Engine engine, std::vector<std::string> command,
                                      const std::map<std::string, std::string>& variables) {
-  if (engine == Engine::Plain) return command;
+  if (inherits(engine)) return command;
   check_hostfile(command);
   std::map<std::string, std::string> all = variables;
   const std::string preload = "LD_PRELOAD";

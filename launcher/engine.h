@@ -7,10 +7,18 @@
 namespace accel {
 
 enum class Engine {
-  Plain,    ///< the command is the program: variables go into its environment
-  OpenMpi,  ///< mpirun of Open MPI or PRRTE: -x NAME=VALUE
-  Hydra,    ///< mpiexec of MPICH, Intel MPI, MVAPICH: -genv NAME VALUE
+  Plain,      ///< the command is the program, or hands its own environment on as torchrun does
+  Srun,       ///< srun of Slurm: hands its own environment on, too
+  DeepSpeed,  ///< deepspeed: hands on what a file says (DS_ENV_FILE)
+  OpenMpi,    ///< mpirun of Open MPI or PRRTE: -x NAME=VALUE
+  Hydra,      ///< mpiexec of MPICH, Intel MPI, MVAPICH: -genv NAME VALUE
 };
+
+/// Whether the variables go into the command's own environment.
+bool inherits(Engine engine);
+
+/// Text of a DS_ENV_FILE: what the user's own says, and these variables.
+std::string deepspeed_environment(const std::map<std::string, std::string>& variables);
 
 /// The program's path as the shell would find it. Throws Failure: 127 not found, 126 not executable.
 std::string find_program(const std::string& name);

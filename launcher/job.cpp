@@ -128,6 +128,9 @@ class Job {
     arguments.reserve(words.size() + 1);
     for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
+    const std::string deepspeed = run_.path() + "/deepspeed_env";
+    if (request_.engine == Engine::DeepSpeed)
+      std::ofstream(deepspeed) << deepspeed_environment(request_.variables);
     int failure[2];
     if (pipe2(failure, O_CLOEXEC) != 0) throw Failure(ACCEL_EXIT_CANNOT_START, "no pipe can be made");
     child_ = fork();
@@ -135,8 +138,9 @@ class Job {
       throw Failure(ACCEL_EXIT_CANNOT_START, fmt::format("cannot fork: {}", std::strerror(errno)));
     if (child_ == 0) {
       signals_.restore();
-      if (request_.engine == Engine::Plain) {
+      if (inherits(request_.engine)) {
         for (const auto& [name, value] : request_.variables) setenv(name.c_str(), value.c_str(), 1);
+        if (request_.engine == Engine::DeepSpeed) setenv("DS_ENV_FILE", deepspeed.c_str(), 1);
       }
       execv(arguments[0], arguments.data());
       const int error = errno;

@@ -1,325 +1,32 @@
-// accelrun: the command line.
+// accelrun: the first word chooses.
 #include <accel/accel.h>
-#include <fmt/format.h>
-#include <gnu/libc-version.h>
-#include <unistd.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cstdlib>
 #include <iostream>
-#include <map>
 
-#include "launcher/batch/retry.h"
 #include "launcher/bundle.h"
 #include "launcher/diff.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/failure.h"
-#include "launcher/job.h"
-#include "settings/settings.h"
+#include "launcher/options.h"
 
 namespace accel {
 namespace {
 
-constexpr const char* kExamples = R"(
-Examples:
-  accelrun mpirun -n 8 ./solver input.nml
-  accelrun --check sync --timeout 120 mpiexec -n 4 python3 train.py
-  accelrun --batch arg:--batch-size --accum arg:--accum torchrun train.py --batch-size 64 --accum 1
-
-Exit status: 80 mismatch, 81 deadlock or time-out, 82 early exit, 83 out of memory, 84 start me again,
-85 crash; else the command's own. --help-all lists all options.
-)";
-
-/// "ACCEL_WARN_AFTER" -> "--warn-after"
-std::string option_name(const std::string& variable) {
-  std::string name = "--";
-  for (const char c : variable.substr(std::string("ACCEL_").size())) {
-    name += c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
-  return name;
-}
-
-std::string own_directory() {
-  char path[4096];
-  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
-  const std::string self(path, length > 0 ? static_cast<std::size_t>(length) : 0);
-  return self.substr(0, self.rfind('/'));
-}
-
-std::string find_library(const std::string& asked) {
-  if (!asked.empty()) {
-    if (access(asked.c_str(), R_OK) == 0) return asked;
-    throw Failure(ACCEL_EXIT_USAGE, fmt::format("--library {}: no such file", asked));
-  }
-  for (const char* place : {"/libaccel.so", "/../lib/libaccel.so"}) {
-    if (access((own_directory() + place).c_str(), R_OK) == 0) return own_directory() + place;
-  }
-  throw Failure(ACCEL_EXIT_INTERNAL,
-                "libaccel.so is neither beside accelrun nor in ../lib; --library PATH names it");
-}
-
-/// What leads libraries loaded with RTLD_DEEPBIND to `library`.
-std::string auditor_of(const std::string& library) {
-  if (gnu_get_libc_version() < std::string("2.35")) {
-    throw Failure(ACCEL_EXIT_USAGE,
-                  fmt::format("--audit needs glibc 2.35 or newer, this is {}: older ones crash "
-                              "or slow down under LD_AUDIT",
-                              gnu_get_libc_version()));
-  }
-  const std::string auditor = library.substr(0, library.rfind('/') + 1) + "libaccel-audit.so";
-  if (access(auditor.c_str(), R_OK) == 0) return auditor;
-  throw Failure(ACCEL_EXIT_INTERNAL, fmt::format("{}: no such file, but --audit needs it", auditor));
-}
-
-/// The user's words after our own options.
-std::vector<std::string> command_of(const CLI::App& app) {
-  std::vector<std::string> words = app.remaining();
-  if (!words.empty() && words.front() == "--") {
-    words.erase(words.begin());
-  } else if (!words.empty() && words.front().size() > 1 && words.front().front() == '-') {
-    throw Failure(ACCEL_EXIT_USAGE,
-                  fmt::format("unknown option {}; accelrun --help lists them", words.front()));
-  }
-  if (words.empty()) throw Failure(ACCEL_EXIT_USAGE, "no command given; try: accelrun mpirun -n 4 ./program");
-  return words;
-}
-
-/// Options as the user gave them, by name.
-struct Options {
-  std::map<std::string, std::string> variables;
-  bool audit = false;
-  std::string library;
-  std::string engine = "auto";
-  bool keep = false;
-  std::string manifest;
-  std::string batch, accumulation, global, evaluation, preset, rule;
-  std::string reduce = "half";
-  std::string keep_effective = "prefer";
-  std::string on_oom = "retry";
-  std::string scope = "train";
-  std::string resume;
-  std::string state = "accelrun.state.json";
-  std::int64_t min_batch = 1;
-  int max_attempts = 0;
-  bool explain = false;
-  bool host_oom = false;
-  bool remember = false;
-  bool reuse = false;
-  bool json = false;
-};
-
-void add_options(CLI::App& app, Options& options, bool everything) {
-  for (const Variable& variable : variables()) {
-    const std::string name = variable.name;
-    if (name == "ACCEL_DISABLE") continue;
-    app.add_option(option_name(name), options.variables[name],
-                   fmt::format("{} ({})", variable.meaning, variable.accepted))
-        ->type_name("VALUE");
-  }
-  app.add_flag("--keep", options.keep, "keep the run directory and say where it is");
-  app.add_option("--manifest", options.manifest, "write what the run was into this file, for accelrun diff")
-      ->type_name("FILE");
-  app.add_flag("--audit", options.audit,
-               "also see what is loaded with RTLD_DEEPBIND (LD_AUDIT; needs glibc 2.35)");
-  app.add_option("--engine", options.engine, "who starts the ranks (auto, plain, openmpi or hydra)")
-      ->type_name("VALUE");
-  app.add_option("--library", options.library, "libaccel.so to preload (default: the one beside accelrun)")
-      ->type_name("VALUE");
-  const std::string oom = "Out of memory: again with a smaller batch";
-  const std::string more = everything ? oom : "";
-  const auto option = [&](const char* name, auto& target, const char* meaning, const std::string& group) {
-    app.add_option(name, target, meaning)->type_name("VALUE")->group(group);
-  };
-  option("--batch", options.batch,
-         "where the batch size a rank stands: arg:--flag, arg:key=, pos:N, env:NAME, "
-         "yaml:|json:|toml:FILE#key, or a "
-         "number, which stands for {batch} in the command",
-         oom);
-  option("--accum", options.accumulation, "where the number of accumulated batches stands, likewise", oom);
-  option("--global", options.global, "where the global batch size stands, likewise", oom);
-  app.add_flag("--explain", options.explain, "say what was recognised and the next commands; run nothing")
-      ->group(oom);
-  option("--eval-batch", options.evaluation, "where the evaluation's batch size stands, likewise", more);
-  option("--oom-scope", options.scope, "which to reduce (train, eval or both)", more);
-  option("--preset", options.preset, "the program, as the table of known ones calls it", more);
-  option("--rule", options.rule,
-         "how the sizes hang together (micro-accum, micro-global, divided, global-only, tokens, "
-         "self-keeping, built-in)",
-         more);
-  option("--reduce", options.reduce, "by how much (half, a factor such as 0.9, pow2:2, bisect or fit)", more);
-  option("--keep-effective", options.keep_effective,
-         "batch x accumulation as before (prefer, require or off)", more);
-  option("--min-batch", options.min_batch, "no smaller than this", more);
-  option("--max-attempts", options.max_attempts, "no more than this (0: as many as it takes)", more);
-  option("--resume", options.resume, "words added to the command from the second attempt on", more);
-  option("--on-oom", options.on_oom,
-         "what follows (retry; requeue: record the smaller batch and exit 84; report: only say it)", more);
-  option("--state", options.state, "the file that requeue records it in", more);
-  app.add_flag("--retry-host-oom", options.host_oom, "also after the kernel's OOM killer")->group(more);
-  app.add_flag("--remember", options.remember, "remember the size that ran")->group(more);
-  app.add_flag("--reuse", options.reuse, "begin with the size that was remembered")->group(more);
-  app.add_flag("--json", options.json, "events for programs on stderr, a line each")->group(more);
-}
-
-/// The value of an option that takes one of some words.
-template <class Value>
-Value choice(const char* option, const std::string& given,
-             std::initializer_list<std::pair<const char*, Value>> all) {
-  std::string accepted;
-  for (const auto& [word, value] : all) {
-    if (given == word) return value;
-    accepted += (accepted.empty() ? "" : ", ") + std::string(word);
-  }
-  if (const auto comma = accepted.rfind(", "); comma != std::string::npos) accepted.replace(comma, 2, " or ");
-  throw Failure(ACCEL_EXIT_USAGE, fmt::format("{} {} is not valid: expected {}", option, given, accepted));
-}
-
-JobRequest job_of(const CLI::App& app, const Options& options) {
-  for (const Variable& variable : variables()) {
-    const std::string option = option_name(variable.name);
-    const auto value = options.variables.find(variable.name);
-    if (value == options.variables.end() || app.count(option) == 0) continue;
-    if (!accepts(variable.name, value->second)) {
-      throw Failure(ACCEL_EXIT_USAGE,
-                    fmt::format("{} {} is not valid: expected {}", option, value->second, variable.accepted));
-    }
-    setenv(variable.name, value->second.c_str(), 1);
-  }
-  JobRequest request;
-  request.keep = options.keep;
-  request.manifest = options.manifest;
-  request.command = command_of(app);
-  request.command[0] = find_program(request.command[0]);
-  request.engine = options.engine == "auto" ? detect_engine(request.command[0])
-                                            : choice<Engine>("--engine", options.engine,
-                                                             {{"auto", Engine::Plain},
-                                                              {"plain", Engine::Plain},
-                                                              {"openmpi", Engine::OpenMpi},
-                                                              {"hydra", Engine::Hydra}});
-  std::vector<std::string> complaints;
-  request.settings = Settings::from_environment(complaints);
-  for (const std::string& complaint : complaints) std::cerr << "accelrun: " << complaint << "\n";
-  if (request.settings.run_id.empty()) request.settings.run_id = new_run_id();
-  setenv("ACCEL_RUN_ID", request.settings.run_id.c_str(), 1);
-  setenv("ACCEL_RUN_DIR", request.settings.run_base.c_str(), 1);
-  for (const Variable& variable : variables()) {
-    const char* value = std::getenv(variable.name);
-    if (value != nullptr && value[0] != '\0') request.variables[variable.name] = value;
-  }
-  const auto put_first = [&](const char* name, const std::string& path) {
-    const char* others = std::getenv(name);
-    request.variables[name] =
-        path + (others != nullptr && others[0] != '\0' ? ":" + std::string(others) : "");
-  };
-  const std::string preloaded = find_library(options.library);
-  put_first("LD_PRELOAD", preloaded);
-  if (options.audit) put_first("LD_AUDIT", auditor_of(preloaded));
-  return request;
-}
-
-/// Where the sizes stand: as the user says, else as the table knows, else a guess.
-void find_knobs(const Options& options, RetryRequest& request) {
-  const Command command{request.job.command, {}, {}};
-  Knobs& knobs = request.knobs;
-  if (!options.preset.empty()) {
-    const auto known = trainer_named(options.preset);
-    if (!known) {
-      throw Failure(ACCEL_EXIT_USAGE, fmt::format("--preset {} is not in the table: it has {}",
-                                                  options.preset, fmt::join(trainer_names(), ", ")));
-    }
-    knobs = *known;
-  } else if (options.batch.empty()) {
-    knobs = recognise(command).value_or(Knobs{});
-  }
-  if (!options.batch.empty()) knobs.batch = options.batch;
-  if (!options.accumulation.empty()) knobs.accumulation = options.accumulation;
-  if (!options.global.empty()) knobs.global = options.global;
-  if (!options.evaluation.empty()) knobs.evaluation = options.evaluation;
-  if (knobs.batch.empty() && (!knobs.accumulation.empty() || !knobs.global.empty()))
-    throw Failure(ACCEL_EXIT_USAGE, "--accum and --global need --batch: where the batch size stands");
-  if (knobs.name.empty() && !options.batch.empty())
-    knobs.rule = !knobs.global.empty()        ? Rule::MicroAndGlobal
-                 : knobs.accumulation.empty() ? Rule::GlobalOnly
-                                              : Rule::MicroAndAccumulation;
-  if (!options.rule.empty()) {
-    knobs.rule = choice<Rule>("--rule", options.rule,
-                              {{"micro-accum", Rule::MicroAndAccumulation},
-                               {"micro-global", Rule::MicroAndGlobal},
-                               {"divided", Rule::Divided},
-                               {"global-only", Rule::GlobalOnly},
-                               {"tokens", Rule::Tokens},
-                               {"self-keeping", Rule::SelfKeeping},
-                               {"built-in", Rule::BuiltIn}});
-  }
-  if (knobs.batch.empty()) {
-    const std::vector<std::string> found = guesses(command);
-    request.guessed = !found.empty();
-    if (request.guessed) knobs.batch = found.front();
-  }
-  request.policy.rule = knobs.rule;
-}
-
-RetryRequest retries_of(const CLI::App& app, const Options& options) {
-  RetryRequest request;
-  request.job = job_of(app, options);
-  find_knobs(options, request);
-  const auto reduction = Reduction::parse(options.reduce);
-  if (!reduction) {
-    throw Failure(ACCEL_EXIT_USAGE,
-                  fmt::format("--reduce {} is not valid: expected half, a factor between 0 and 1, "
-                              "pow2:N, bisect or fit",
-                              options.reduce));
-  }
-  request.policy.reduction = *reduction;
-  request.policy.keep =
-      choice<Keep>("--keep-effective", options.keep_effective,
-                   {{"prefer", Keep::Prefer}, {"require", Keep::Require}, {"off", Keep::Off}});
-  request.policy.min_batch = options.min_batch;
-  request.max_attempts = options.max_attempts;
-  request.shrink_training =
-      choice<bool>("--oom-scope", options.scope, {{"train", true}, {"eval", false}, {"both", true}});
-  request.shrink_evaluation = options.scope != "train";
-  if (request.shrink_evaluation && request.knobs.evaluation.empty())
-    throw Failure(ACCEL_EXIT_USAGE,
-                  fmt::format("--oom-scope {} needs --eval-batch: where the evaluation's batch size stands",
-                              options.scope));
-  request.resume = options.resume;
-  request.on_oom =
-      choice<OnOom>("--on-oom", options.on_oom,
-                    {{"retry", OnOom::Retry}, {"requeue", OnOom::Requeue}, {"report", OnOom::Report}});
-  request.state_file = options.state;
-  request.retry_host_oom = options.host_oom;
-  request.remember = options.remember;
-  request.reuse = options.reuse;
-  request.json = options.json;
-  return request;
-}
-
 int run(int argc, char** argv) {
-  const bool everything = std::find(argv, argv + argc, std::string("--help-all")) != argv + argc;
-  CLI::App app(
-      "Run a distributed job so that mismatches, deadlocks, lost ranks and out-of-memory become errors.",
-      "accelrun");
-  app.set_version_flag("--version", std::string("accelrun ") + ACCEL_VERSION);
-  app.set_help_all_flag("--help-all", "all options");
-  app.footer(kExamples);
-  app.prefix_command();
-  Options options;
-  add_options(app, options, everything);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& success) {
-    return app.exit(success);
-  } catch (const CLI::ParseError& error) {
-    throw Failure(ACCEL_EXIT_USAGE, std::string(error.what()) + "; see accelrun --help");
-  }
-  const RetryRequest request = retries_of(app, options);
-  if (options.explain) {
-    std::cout << explain(request);
-    return 0;
-  }
-  return run_with_retries(request);
+  int status = 0;
+  const auto asked = parse_command_line(argc, argv, status);
+  if (!asked) return status;
+  if (!asked->explain) return run_with_retries(asked->request);
+  std::cout << explain(asked->request);
+  return 0;
+}
+
+int dispatch(int argc, char** argv) {
+  const std::string first = argc > 1 ? argv[1] : "";
+  if (first == "doctor") return doctor::main(argc - 1, argv + 1);
+  if (first == "diff") return diff_main(argc - 1, argv + 1);
+  if (first == "report") return report_main(argc - 1, argv + 1);
+  return run(argc, argv);
 }
 
 }  // namespace
@@ -327,11 +34,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    const std::string first = argc > 1 ? argv[1] : "";
-    if (first == "doctor") return accel::doctor::main(argc - 1, argv + 1);
-    if (first == "diff") return accel::diff_main(argc - 1, argv + 1);
-    if (first == "report") return accel::report_main(argc - 1, argv + 1);
-    return accel::run(argc, argv);
+    return accel::dispatch(argc, argv);
   } catch (const accel::Failure& failure) {
     std::cerr << "accelrun: " << failure.what() << "\n";
     return failure.status();

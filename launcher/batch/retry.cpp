@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -68,6 +69,7 @@ class Retries {
 
   int run() {
     if (adjustable_) sizes_ = first_sizes();
+    if (request_.output.wanted()) output_.emplace(request_.output);
     for (;;) {
       ++number_;
       const std::optional<std::int64_t> kills = oom_kills();
@@ -125,6 +127,11 @@ class Retries {
       job.sizes = json(sizes_);
     }
     job.variables["ACCEL_ATTEMPT"] = std::to_string(number_);
+    // A rank that fails ends the step at once, so that the next attempt may begin.
+    for (const auto& [name, value] : {std::pair("SLURM_KILL_BAD_EXIT", "1"), std::pair("SLURM_WAIT", "30")}) {
+      if (adjustable_ && job.engine == Engine::Srun && std::getenv(name) == nullptr)
+        job.variables[name] = value;
+    }
     const Copies copies(command);
     job.command = command.words;
     for (const auto& [name, value] : command.environment) job.variables[name] = value;
@@ -136,8 +143,11 @@ class Retries {
       job.settings.run_id = fmt::format("{}.{}", request_.job.settings.run_id, number_);
       job.variables["ACCEL_RUN_ID"] = job.settings.run_id;
     }
+    if (output_) job.variables["ACCEL_OUTPUT_DIR"] = output_->directory();
     emit({{"event", "attempt"}, {"number", number_}, {"command", job.command}, {"sizes", json(sizes_)}});
-    return run_job(job, signals_);
+    JobOutcome outcome = run_job(job, signals_);
+    if (output_) output_->drain();
+    return outcome;
   }
 
   static bool is_out_of_memory(const JobOutcome& outcome) {
@@ -145,6 +155,12 @@ class Retries {
   }
   bool is_out_of_memory(const JobOutcome& outcome, const std::optional<std::int64_t>& kills_before) {
     if (is_out_of_memory(outcome)) return true;
+    if (outcome.status != 0 && !outcome.interrupted && !outcome.fault && output_ &&
+        output_->mentioned_out_of_memory() && adjustable_) {
+      say(words("no allocation was seen to fail, but a rank says that it is out of memory",
+                "未观察到分配失败，但有进程报告内存不足"));
+      return true;
+    }
     const std::optional<std::int64_t> kills = oom_kills();
     if (outcome.status == 0 || outcome.interrupted || !kills || !kills_before || *kills <= *kills_before)
       return false;
@@ -385,6 +401,7 @@ class Retries {
   bool resumed_ = false;
   std::vector<Attempt> attempts_;
   std::optional<Shortage> first_, last_;
+  std::optional<RankOutput> output_;
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 #include "launcher/batch/trainers.h"
 #include "launcher/job.h"
+#include "launcher/output.h"
 
 namespace accel {
 
@@ -21,6 +22,7 @@ struct RetryRequest {
   bool retry_host_oom = false;
   bool remember = false;
   bool reuse = false;
+  RankOutput::Request output;
   bool json = false;  ///< events for programs on stderr, a line each
 };
 

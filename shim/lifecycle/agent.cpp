@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "act/ending.h"
+#include "act/verdict_file.h"
 #include "act/watch.h"
 #include "collect/leader.h"
 #include "lifecycle/process.h"
@@ -53,6 +54,7 @@ class Agent {
   void obey() {
     if (const int status = process_.ordered_end(); status != 0 && !program_is_told()) {
       flush_stdio();
+      if (const auto verdict = read_verdict(process_.run())) leave_elastic_error(*verdict);
       park_threads(*process_.recorder());
       end_process(process_.board(), status);
     }

@@ -17,6 +17,7 @@
 #include "act/watch.h"
 #include "judge/members.h"
 #include "lifecycle/agent.h"
+#include "lifecycle/launcher_rank.h"
 #include "lifecycle/signals.h"
 #include "lifecycle/unwind.h"
 #include "record/futex.h"
@@ -105,21 +106,8 @@ void Process::introduce(int rank, int size, std::uint32_t library) {
   const std::uint32_t knew_more = library == kUsesCuda ? ~0U : kUsesMpi | kUsesNccl;
   const std::uint32_t before = std::exchange(header.libraries, header.libraries | library);
   if (known && (before & knew_more) != 0) return;
-  const auto number = [](const char* name) {
-    const char* text = std::getenv(name);
-    return text != nullptr && *text != '\0' ? std::atoi(text) : -1;
-  };
-  constexpr std::pair<const char*, const char*> kLaunchers[] = {
-      {"RANK", "WORLD_SIZE"},
-      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-      {"PMI_RANK", "PMI_SIZE"},
-      {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
-  };
-  for (const auto& [rank_name, size_name] : kLaunchers) {
-    const int world_rank = number(rank_name);
-    const int world_size = number(size_name);
-    if (world_rank >= 0 && world_size > world_rank) return join(world_rank, world_size, library);
-  }
+  const LauncherRank told = launcher_rank();
+  if (told.rank >= 0) return join(told.rank, told.size, library);
   join(rank, size, library);
 }
 

@@ -1,13 +1,10 @@
 // Errors out of NCCL's own mouth: a result code, and our report where the program asks for the last error.
 #include "interpose/nccl/errors.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <mutex>
-#include <nlohmann/json.hpp>
 
 #include "act/ending.h"
+#include "act/verdict_file.h"
 #include "interpose/export.h"
 #include "interpose/nccl/wrapper.h"
 
@@ -31,18 +28,10 @@ int raise_mismatch(const Verdict&, const std::string& text) {
 }
 
 bool tell_program() {
-  const FileDescriptor file(
-      openat(Process::self().run().fd(), "verdict.json", O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-  if (!file) return false;
-  std::string text;
-  char chunk[4096];
-  for (ssize_t got; (got = read(file.get(), chunk, sizeof chunk)) > 0;)
-    text.append(chunk, static_cast<std::size_t>(got));
-  const auto verdict = nlohmann::json::parse(text, nullptr, false);
-  if (!verdict.is_object() || !verdict.contains("error")) return false;
+  const auto verdict = read_verdict(Process::self().run());
+  if (!verdict) return false;
   const std::lock_guard lock(mutex);
-  message.store(new std::string("[accel] " + verdict.value("error", "") + " (" +
-                                verdict.value("operation", "") + "; the whole report has been printed)"));
+  message.store(new std::string(sentence_of(*verdict)));
   return true;
 }
 
