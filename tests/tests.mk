@@ -161,7 +161,7 @@ demo-nccl: ## The same of a data-parallel NCCL trainer, on stand-ins for GPUs: m
 
 bench: ## Cost of a call and latency with and without the library, as ratios
 	@tests/deps.sh
-	@$(MAKE) --no-print-directory -j$$(nproc) all $(BUILD)/bench/record $(BUILD)/bench/calls $(foreach mpi,$(MPIS),$(BUILD)/bench/$(mpi)/latency $(BUILD)/bench/$(mpi)/extra_allreduce.so $(BUILD)/programs/$(mpi)/faults)
+	@$(MAKE) --no-print-directory -j$$(nproc) all $(BUILD)/bench/record $(BUILD)/bench/calls $(BUILD)/programs/nccl/trainer $(foreach mpi,$(MPIS),$(BUILD)/bench/$(mpi)/latency $(BUILD)/bench/$(mpi)/extra_allreduce.so $(BUILD)/programs/$(mpi)/faults)
 	@tests/bench/run.py $(BUILD)
 $(BUILD)/bench/nothing/libnccl.so.2: tests/bench/nothing.cpp
 	@mkdir -p $(@D)

@@ -5,6 +5,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 build = os.path.abspath(sys.argv[1])
 rounds = int(os.environ.get("BENCH_ROUNDS", "9"))
@@ -87,7 +88,6 @@ def detection(mpi, fault):
 
 def start_up():
     """Added to a program that knows nothing of MPI."""
-    import time
     times = {"": [], library: []}
     for _ in range(200):
         for preload in times:
@@ -98,6 +98,49 @@ def start_up():
     print(f"/bin/true: {plain:.2f} ms without, {with_it:.2f} ms with the library, x{with_it / plain:.2f}")
 
 
+def trainer(batch, options, words=()):
+    command = [build + "/accelrun", *options, "tests/programs/spawn.py", "4", build + "/programs/nccl/trainer",
+               "--batch", str(batch), "--accum", "1", *words]
+    environment = dict(os.environ, ACCEL_STANDIN_GPU_MEMORY="48M", ACCEL_LOG_FILE="/dev/null")
+    begin = time.monotonic()
+    subprocess.run(command, env=environment, capture_output=True)
+    return time.monotonic() - begin
+
+
+def retries():
+    """What lies between two attempts: four in one accelrun against the same four, each on its own."""
+    between = []
+    for _ in range(rounds):
+        together = trainer(256, ["--batch", "arg:--batch", "--accum", "arg:--accum"])
+        alone = sum(trainer(batch, []) for batch in (256, 128, 64, 32))
+        between.append((together - alone) / 3 * 1000)
+    print(f"retry: {statistics.median(between):+.0f} ms between two attempts, beyond the job's own end and start")
+
+
+def output():
+    """A GiB of stderr to a reader that throws it away, as ratios to the program alone."""
+    program = [sys.executable, "-c", "import sys\nline = '.' * 120 + '\\n'\nblock = line * 8192\n"
+               "for _ in range((1 << 30) // len(block)): sys.stderr.write(block)"]
+    def measure(command, rank):
+        environment = dict(os.environ, ACCEL_LOG_FILE="/dev/null", **rank)
+        begin = time.monotonic()
+        with subprocess.Popen(command + program, env=environment, stderr=subprocess.PIPE) as job:
+            while job.stderr.read(1 << 20):
+                pass
+        return time.monotonic() - begin
+    rank = {"RANK": "0", "WORLD_SIZE": "1"}
+    ratios = {"accelrun": [], "accelrun --tag-output": []}
+    plain = []
+    for _ in range(max(rounds // 3, 1)):
+        plain.append(measure([], {}))
+        for name in ratios:
+            ratios[name].append(measure([build + "/accelrun", *name.split()[1:]], rank) / plain[-1])
+    print(f"1 GiB of stderr: alone {1024 / statistics.median(plain):.0f} MiB/s", end="")
+    for name, values in ratios.items():
+        print(f", {name} x{statistics.median(values):.2f}", end="")
+    print()
+
+
 subprocess.run([build + "/bench/record", "--benchmark_format=console"], check=True)
 for name in launchers:
     compare(name)
@@ -105,4 +148,7 @@ print("from the last rank's call to the report, 4 ranks:")
 for name in launchers:
     for kind in ("op", "kind", "cycle", "finalize"):
         detection(name, kind)
+calls()
 start_up()
+retries()
+output()
