@@ -82,7 +82,7 @@ std::string deepspeed_environment(const std::map<std::string, std::string>& vari
   for (std::string line; std::getline(own, line);) {
     if (!variables.contains(line.substr(0, line.find('=')))) text += line + "\n";
   }
-  for (const auto& [name, value] : variables) text += name + "=" + value + "\n";
+  for (const auto& [name, value] : variables) text += fmt::format("{}={}\n", name, value);
   return text;
 }
 

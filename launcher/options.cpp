@@ -66,7 +66,7 @@ std::string auditor_of(const std::string& library) {
                               "or slow down under LD_AUDIT",
                               gnu_get_libc_version()));
   }
-  const std::string auditor = library.substr(0, library.rfind('/') + 1) + "libaccel-audit.so";
+  std::string auditor = library.substr(0, library.rfind('/') + 1) + "libaccel-audit.so";
   if (access(auditor.c_str(), R_OK) == 0) return auditor;
   throw Failure(ACCEL_EXIT_INTERNAL, fmt::format("{}: no such file, but --audit needs it", auditor));
 }

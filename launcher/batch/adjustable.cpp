@@ -2,6 +2,7 @@
 
 #include <accel/accel.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -65,7 +66,41 @@ Command Adjustable::with(const Sizes& sizes) const {
   return command;
 }
 
+namespace {
+
+/// Whether a configuration may name other files relative to its own place.
+bool has_relatives(const std::string& text) {
+  for (const char* word : {"include", "defaults:", "_base_", "extends", "./", "../"}) {
+    if (text.find(word) != std::string::npos) return true;
+  }
+  return false;
+}
+
+void put_instead(std::vector<std::string>& words, const std::string& file, const std::string& copy) {
+  for (std::string& word : words) {
+    if (word == file) word = copy;
+    if (word.ends_with("=" + file)) word.replace(word.size() - file.size(), file.size(), copy);
+  }
+}
+
+}  // namespace
+
 Copies::Copies(Command& command) {
+  for (auto one = command.copies.begin(); one != command.copies.end();) {
+    const auto& [file, text] = *one;
+    const std::filesystem::path original(file);
+    const std::filesystem::path copy =
+        original.parent_path() / fmt::format(".accelrun-{}-{}", getpid(), original.filename().string());
+    std::ofstream stream;
+    if (has_relatives(text)) stream.open(copy);
+    if (!stream.is_open() || !(stream << text).flush()) {
+      ++one;
+      continue;
+    }
+    beside_.push_back(copy.string());
+    put_instead(command.words, file, copy.string());
+    one = command.copies.erase(one);
+  }
   if (command.copies.empty()) return;
   const char* base = std::getenv("TMPDIR");
   std::string path = std::string(base != nullptr && *base != '\0' ? base : "/tmp") + "/accelrun-XXXXXX";
@@ -84,16 +119,14 @@ Copies::Copies(Command& command) {
     stream << text;
     if (!stream.flush())
       throw Failure(ACCEL_EXIT_INTERNAL, fmt::format("{} cannot be written: is the disk full?", copy));
-    for (std::string& word : command.words) {
-      if (word == file) word = copy;
-      if (word.ends_with("=" + file)) word.replace(word.size() - file.size(), file.size(), copy);
-    }
+    put_instead(command.words, file, copy);
   }
 }
 
 Copies::~Copies() {
   std::error_code ignored;
   if (!directory_.empty()) std::filesystem::remove_all(directory_, ignored);
+  for (const std::string& copy : beside_) std::filesystem::remove(copy, ignored);
 }
 
 std::string quoted(const std::vector<std::string>& words) {

@@ -24,8 +24,9 @@ class Adjustable {
   Sizes sizes_;
 };
 
-/// The rewritten copies of a command's files, in a directory of their own, for as long as this lives; and the
-/// command that names them instead.
+/// The rewritten copies of a command's files, for as long as this lives; and the command that names them
+/// instead. They lie in a directory of their own, or beside the original where that may name others relative
+/// to its place.
 class Copies {
  public:
   /// Throws Failure 70 where there is no room for them.
@@ -36,6 +37,7 @@ class Copies {
 
  private:
   std::string directory_;
+  std::vector<std::string> beside_;
 };
 
 /// As a shell would take it.

@@ -257,6 +257,20 @@ std::optional<Verdict> find_crash(const Evidence& evidence, const Waits& waits) 
   return verdict;
 }
 
+/// Whether a process has gone on for a while since then: calls that others take part in, one after another.
+bool has_gone_on(const ProcessEvidence& process, std::uint64_t since_ticks) {
+  constexpr int kEnough = 3;
+  int calls = 0;
+  for (const CommunicatorEvidence& communicator : process.communicators) {
+    for (std::uint64_t number = communicator.record.sequence; number > 0 && calls < kEnough; --number) {
+      const auto call = process.history->call(communicator.slot, number);
+      if (!call || call->started <= since_ticks) break;
+      ++calls;
+    }
+  }
+  return calls >= kEnough;
+}
+
 /// A process that has failed soon after an allocation had, and has not gone on in between, or that stands
 /// still since then, while others wait for it: the first of them.
 std::optional<Verdict> find_out_of_memory(const Evidence& evidence, const Waits& waits,
@@ -277,7 +291,10 @@ std::optional<Verdict> find_out_of_memory(const Evidence& evidence, const Waits&
         waits.waited_for_since(static_cast<std::size_t>(&process - evidence.processes.data()));
     const std::int64_t stood = waited_for ? evidence.now_ns - std::max(begun, *waited_for) : 0;
     const bool stands = !process.has_left() && policy.oom_grace_ns != 0 && stood >= policy.oom_grace_ns;
-    const bool fatal = (failed && evidence.now_ns - begun <= kSoon) || stands;
+    if (has_gone_on(process, attempt.started)) continue;
+    // Others wait for it in vain, though it says that all is well.
+    const bool leaves_others = process.phase == Phase::Exiting && waited_for.has_value();
+    const bool fatal = ((failed || leaves_others) && evidence.now_ns - begun <= kSoon) || stands;
     if (!fatal || (first != nullptr && begun > first_ns)) continue;
     first = &process;
     first_ns = begun;

@@ -133,6 +133,33 @@ TEST_F(Retry, WhateverCarriesTheNumber) {
       << "copies are gone";
 }
 
+TEST_F(Retry, ACopyLiesBesideWhatNamesOthersFromThere) {
+  const std::string yaml = write("main.yaml", "defaults: [base]\nbatch: 64\n");
+  const Outcome outcome = run_trainer("--batch yaml:" + yaml + "#batch", "--config " + yaml, {}, 1);
+  expect_trained(outcome, "batch 32, accumulation 1: --config " + scratch_.path() + "/.accelrun-", 1);
+  EXPECT_EQ(run_shell("ls -A " + scratch_.path() + " | grep -c main.yaml").output, "1\n")
+      << "gone with the attempt";
+}
+
+TEST_F(Retry, WaitsForTheGpusMemoryAndNamesOthersThatHoldIt) {
+  const std::string holders = write("holders", "1\n");
+  const Outcome outcome = run_trainer("--batch arg:--batch", "--batch 64",
+                                      {{"LD_LIBRARY_PATH", build_directory() + "/standin"},
+                                       {"ACCEL_STANDIN_NVML_GPUS", "A30:25769803776:1440"},
+                                       {"ACCEL_STANDIN_NVML_PROCESSES", holders}},
+                                      2);
+  expect_trained(outcome, "batch 32, accumulation 1: ", 2);
+  expect_said(outcome, "[accel] others hold memory, too: process 1 on GPU 0;\n");
+}
+
+/// A background child that touches the terminal would stop, which looks like a hang.
+TEST_F(Retry, TheJobStaysInTheForeground) {
+  const Outcome outcome = run_shell("echo typed | script -qefc \"" + build_directory() +
+                                    "/accelrun /bin/bash -c \\\"read -r line < "
+                                    "/dev/tty; stty sane < /dev/tty; echo got \\\\\\$line\\\"\" /dev/null");
+  EXPECT_NE(outcome.output.find("got typed"), std::string::npos) << outcome;
+}
+
 TEST_F(Retry, WhateverTheRule) {
   const Outcome divided =
       run_trainer("--rule divided --batch arg:-b --accum arg:--accum", "-b 16 --accum 2 --cache 64", {}, 2);

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
 
 #include "launcher/engine.h"
 #include "launcher/failure.h"
@@ -34,6 +35,23 @@ TEST(Engine, KeepsThePreloadThatRanksAlreadyGet) {
 
 TEST(Engine, PlainCommandsStayAsTheyAre) {
   EXPECT_EQ(command_for(Engine::Plain, {"./a", "-n", "4"}, kVariables), (Words{"./a", "-n", "4"}));
+}
+
+TEST(Engine, SomeHandOnTheirOwnEnvironment) {
+  for (const Engine engine : {Engine::Plain, Engine::Srun, Engine::DeepSpeed})
+    EXPECT_EQ(command_for(engine, {"x", "-n", "4", "./a"}, kVariables), (Words{"x", "-n", "4", "./a"}));
+  EXPECT_EQ(detect_engine("/usr/bin/srun"), Engine::Srun);
+  EXPECT_EQ(detect_engine("deepspeed"), Engine::DeepSpeed);
+  EXPECT_EQ(detect_engine("/opt/bin/torchrun"), Engine::Plain);
+}
+
+TEST(Engine, DeepSpeedsFileKeepsWhatTheUserHasInIt) {
+  const std::string file = ::testing::TempDir() + "accel_deepspeed_env";
+  std::ofstream(file) << "NCCL_DEBUG=INFO\nLD_PRELOAD=mine.so\n";
+  setenv("DS_ENV_FILE", file.c_str(), 1);
+  EXPECT_EQ(deepspeed_environment(kVariables),
+            "NCCL_DEBUG=INFO\nACCEL_RUN_ID=r\nLD_PRELOAD=/lib/libaccel.so\n");
+  unsetenv("DS_ENV_FILE");
 }
 
 TEST(Engine, AMissingHostFileIsNamed) {

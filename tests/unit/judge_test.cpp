@@ -344,6 +344,63 @@ TEST(Judge, WaitingForAMessageIsNobodysFault) {
   EXPECT_EQ(verdicts[0].kind, VerdictKind::EarlyExit);
 }
 
+TEST(Judge, ARankThatStandsStillAfterAnOutOfMemoryIsOne) {
+  const auto job_at = [](int seconds) {
+    SimulatedJob job(3);
+    MemoryEpisode episode{};
+    episode.state = EpisodeState::GaveUp;
+    episode.bytes = 1000;
+    episode.started = 1;
+    job.enter(0, 0, allreduce(4));
+    job.enter(2, 0, allreduce(4));
+    job.process(1).episodes.push_back(episode);
+    job.evidence.now_ns += seconds * kSecond;
+    return job;
+  };
+  JudgePolicy policy;
+  policy.warn_after_ns = 0;
+  EXPECT_TRUE(job_at(30).judge(policy).empty()) << "it may still come out of it";
+  const auto verdicts = job_at(61).judge(policy);
+  ASSERT_EQ(verdicts.size(), 1u);
+  EXPECT_EQ(verdicts[0].kind, VerdictKind::OutOfMemory);
+  EXPECT_EQ(blamed(verdicts[0]), Ranks{1});
+  policy.oom_grace_ns = 0;
+  EXPECT_TRUE(job_at(400).judge(policy).empty()) << "never";
+}
+
+TEST(Judge, AnOutOfMemoryThatIsOverIsNone) {
+  SimulatedJob job(2);
+  MemoryEpisode episode{};
+  episode.state = EpisodeState::Open;
+  episode.bytes = 1000;
+  job.process(1).episodes.push_back(episode);
+  for (int step = 0; step < 3; ++step) {
+    job.call(0, 0, allreduce(4));
+    job.call(1, 0, allreduce(4));
+  }
+  job.enter(0, 0, allreduce(4));
+  job.evidence.now_ns += 100 * kSecond;
+  JudgePolicy policy;
+  policy.warn_after_ns = 0;
+  EXPECT_TRUE(job.judge(policy).empty()) << "it went on with its collectives";
+}
+
+TEST(Judge, ARankThatLeavesOthersAfterAnOutOfMemoryIsOneWhateverItReturns) {
+  SimulatedJob job(2);
+  MemoryEpisode episode{};
+  episode.state = EpisodeState::Open;
+  episode.bytes = 1000;
+  episode.started = static_cast<std::uint64_t>(job.evidence.now_ns);
+  job.process(1).episodes.push_back(episode);
+  job.process(1).phase = Phase::Exiting;
+  job.process(1).exit_status = 0;
+  EXPECT_TRUE(job.judge().empty()) << "nobody waits for it";
+  job.enter(0, 0, allreduce(4));
+  const auto verdicts = job.judge();
+  ASSERT_FALSE(verdicts.empty());
+  EXPECT_EQ(verdicts[0].kind, VerdictKind::OutOfMemory);
+}
+
 TEST(Judge, HostileEvidenceIsHarmless) {
   SimulatedJob job(3);
   job.communicator(2, 0).rank = 0;  // claims to be rank 0 as well
