@@ -37,6 +37,40 @@ same() {
   fi
 }
 
+# Slurm: a fault is named, and an out-of-memory is tried again, under srun.
+cat >"$place/rank.sh" <<'RANK'
+#!/bin/sh
+export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS RENDEZVOUS=$0.${ACCEL_ATTEMPT:-0}.$SLURM_STEP_ID
+mkdir -p "$RENDEZVOUS"
+exec "$@"
+RANK
+chmod +x "$place/rank.sh"
+# under_slurm NAME STATUS LINE ACCELRUN'S WORDS...
+under_slurm() {
+  name=$1
+  wanted=$2
+  line=$3
+  shift 3
+  ACCEL_STANDIN_GPU_MEMORY=48M timeout -s KILL 100 tests/slurm.sh "$build/accelrun" "$@" >"$place/slurm" 2>&1
+  got=$?
+  if [ $got = "$wanted" ] && grep -qF -- "$line" "$place/slurm"; then
+    passed=$((passed + 1))
+    echo "ok      $name (status $got)"
+  else
+    failed=$((failed + 1))
+    echo "FAILED  $name: status $got"
+    tail -40 "$place/slurm"
+  fi
+}
+if [ "$(id -u)" = 0 ]; then
+  srun="srun -n 2 --overcommit $place/rank.sh $build/programs/nccl"
+  under_slurm "srun: mismatch" 80 'Process 1: float32[512], sum' $srun/faults count
+  under_slurm "srun: again with half the batch" 0 'trained with batch 32, accumulation 2' \
+    --batch arg:--batch --accum arg:--accum $srun/trainer --batch 64 --accum 1
+else
+  echo "skipped Slurm: its daemons want root"
+fi
+
 # mpi4py: the collective part of its own test suite, from PyPI's source archive of the version that Debian ships.
 version=$(/usr/bin/python3 -c 'import mpi4py; print(mpi4py.__version__)')
 if python3 -m pip download -q --no-deps --no-binary :all: -d "$place" "mpi4py==$version" >/dev/null 2>&1; then

@@ -8,7 +8,8 @@ set -eu
 build="g++ make pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libdw-dev libelf-dev libunwind8 libyaml-cpp-dev libtomlplusplus-dev zlib1g-dev
   openmpi-bin libopenmpi-dev mpich libmpich-dev gfortran libgtest-dev libbenchmark-dev python3-mpi4py libgloo-dev
   clang libclang-rt-14-dev clang-format clang-tidy"
-apps="netpipe-openmpi scalapack-mpi-test python3-mpi4py python3-numpy libhdf5-openmpi-dev libhdf5-mpich-dev"
+apps="netpipe-openmpi scalapack-mpi-test python3-mpi4py python3-numpy libhdf5-openmpi-dev libhdf5-mpich-dev
+  slurmd slurmctld slurm-client munge"
 
 missing() {
   for package in "$@"; do

@@ -145,8 +145,9 @@ check-random: ## 10,000 random correct programs and as many with a fault, on eac
 	@$(MAKE) --no-print-directory -j$$(nproc) tests
 	@ACCEL_TEST_PROGRAMS=$(or $(N),10000) tests/run.sh $(BUILD) jobs --gtest_filter='*RandomPrograms*'
 check-apps: ## Real programs from the distribution, with and without the preload
+	@$(deps_all)
 	@tests/deps.sh apps
-	@$(MAKE) --no-print-directory -j$$(nproc) all
+	@$(MAKE) --no-print-directory -j$$(nproc) all $(BUILD)/programs/nccl/trainer $(BUILD)/programs/nccl/faults
 	@tests/apps.sh $(BUILD)
 
 demo: ## Install what is missing, build, show a mismatch of a real MPI job

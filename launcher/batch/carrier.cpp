@@ -153,8 +153,13 @@ std::optional<std::int64_t> Carrier::read(const Command& command) const {
     case Kind::Variable: {
       const auto changed = command.environment.find(name_);
       const char* value = std::getenv(name_.c_str());
-      if (changed == command.environment.end() && value == nullptr) return otherwise_;
-      number = changed != command.environment.end() ? changed->second : value;
+      if (changed != command.environment.end()) {
+        number = changed->second;
+      } else if (value != nullptr) {
+        number = value;
+      } else {
+        return otherwise_;
+      }
       break;
     }
     case Kind::Position:

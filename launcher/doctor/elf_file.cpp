@@ -1,6 +1,7 @@
 #include "launcher/doctor/elf_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gelf.h>
 #include <libelf.h>
 #include <sys/mman.h>
@@ -139,13 +140,13 @@ std::string find_library(const std::string& soname, const ElfFile& from) {
     for (const std::string& place : split_path(path, "")) places.push_back(place);
   }
   for (const std::string& place : places) {
-    const std::string candidate = place + "/" + soname;
+    std::string candidate = fmt::format("{}/{}", place, soname);
     if (access(candidate.c_str(), R_OK) == 0) return candidate;
   }
   if (const auto found = cache().find(soname); found != cache().end()) return found->second;
   for (const char* place :
        {"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"}) {
-    const std::string candidate = std::string(place) + "/" + soname;
+    std::string candidate = fmt::format("{}/{}", place, soname);
     if (access(candidate.c_str(), R_OK) == 0) return candidate;
   }
   return {};

@@ -29,7 +29,7 @@ bool is_program(const std::string& path) {
 std::string program_of(const std::vector<std::string>& command) {
   const bool launched = detect_engine(located(command[0])) != Engine::Plain;
   for (std::size_t i = launched ? 1 : 0; i < command.size(); ++i) {
-    const std::string path = located(command[i]);
+    std::string path = located(command[i]);
     if (is_program(path)) return path;
   }
   return {};
