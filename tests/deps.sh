@@ -9,7 +9,7 @@ build="g++ make pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libdw-dev 
   openmpi-bin libopenmpi-dev mpich libmpich-dev gfortran libgtest-dev libbenchmark-dev python3-mpi4py libgloo-dev
   clang libclang-rt-14-dev clang-format clang-tidy"
 apps="netpipe-openmpi scalapack-mpi-test python3-mpi4py python3-numpy libhdf5-openmpi-dev libhdf5-mpich-dev
-  slurmd slurmctld slurm-client munge"
+  slurmd slurmctld slurm-client munge python3-torch"
 
 missing() {
   for package in "$@"; do

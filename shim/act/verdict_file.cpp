@@ -36,12 +36,13 @@ void leave_elastic_error(const nlohmann::json& verdict) {
   const bool blamed = std::any_of(parties.begin(), parties.end(), [](const nlohmann::json& party) {
     return party.is_object() && party.value("pid", 0) == getpid() && party.value("blamed", false);
   });
-  // Source of the format: torch.distributed.elastic's error handler. Whoever is to blame comes first.
+  // Source of the format: torch.distributed.elastic's error handler; it prints what it calls the callstack.
+  // Whoever is to blame comes first.
   const nlohmann::json error = {
       {"message",
        {{"message", sentence_of(verdict)},
         {"extraInfo",
-         {{"py_callstack", ""}, {"timestamp", std::to_string(std::time(nullptr) - (blamed ? 1 : 0))}}}}}};
+         {{"py_callstack", sentence_of(verdict)}, {"timestamp", std::to_string(std::time(nullptr) - (blamed ? 1 : 0))}}}}}};
   const std::string text = error.dump();
   [[maybe_unused]] const ssize_t written = write(file.get(), text.data(), text.size());
 }
