@@ -5,7 +5,6 @@
 #include <pwd.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
@@ -15,6 +14,7 @@
 #include <sstream>
 
 #include "launcher/captured.h"
+#include "launcher/command_line.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/failure.h"
 #include "launcher/recorded_run.h"
@@ -166,13 +166,7 @@ int report_main(int argc, char** argv) {
   app.add_flag("--md", as_markdown, "print a block for an issue instead");
   app.add_flag("--show", show, "list what would go in");
   app.add_flag("--no-scrub", keep_names, "leave names and secrets in");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& success) {
-    return app.exit(success);
-  } catch (const CLI::ParseError& error) {
-    throw Failure(ACCEL_EXIT_USAGE, std::string(error.what()) + "; see accelrun report --help");
-  }
+  if (int status = 0; !parse(app, argc, argv, status)) return status;
   const auto files = contents(run, !keep_names);
   if (show) {
     for (const auto& [name, text] : files) std::cout << fmt::format("{:>9} {}\n", text.size(), name);

@@ -3,13 +3,13 @@
 #include <accel/accel.h>
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
 #include <optional>
 #include <set>
 
 #include "launcher/batch/adjustable.h"
+#include "launcher/command_line.h"
 #include "launcher/failure.h"
 #include "signature/function.h"
 
@@ -220,13 +220,7 @@ int diff_main(int argc, char** argv) {
   app.add_option("BEFORE", before, "directory of a run (accelrun --keep), or a manifest")->required();
   app.add_option("AFTER", after, "the other")->required();
   app.footer("\nExit status: 0 nothing differs, 1 something does.");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& success) {
-    return app.exit(success);
-  } catch (const CLI::ParseError& error) {
-    throw Failure(ACCEL_EXIT_USAGE, std::string(error.what()) + "; see accelrun diff --help");
-  }
+  if (int status = 0; !parse(app, argc, argv, status)) return status;
   const RecordedRun one = open_run(before);
   const RecordedRun other = open_run(after);
   const std::vector<std::string> lines = differences(one, other);

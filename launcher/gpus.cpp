@@ -2,19 +2,13 @@
 
 #include <dlfcn.h>
 
+#include "launcher/nvml_abi.h"
+
 namespace accel {
 namespace {
 
-/// nvmlMemory_t and nvmlProcessInfo_t. Source: nvml.h 12 (the latter of version 2 and 3 of the call).
-struct Memory {
-  unsigned long long total, free, used;
-};
-struct ProcessInfo {
-  unsigned pid;
-  unsigned long long used;
-  unsigned gpu_instance, compute_instance;
-};
-
+using nvml::Memory;
+using nvml::ProcessInfo;
 using Device = void*;
 
 /// The functions that we use; all or nothing but the last ones.

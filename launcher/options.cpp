@@ -7,13 +7,13 @@
 #include <toml++/toml.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <map>
 
+#include "launcher/command_line.h"
 #include "launcher/failure.h"
 #include "settings/settings.h"
 
@@ -425,14 +425,7 @@ std::optional<Asked> parse_command_line(int argc, char** argv, int& status) {
   app.add_flag("--print-config", print_config, "say where each option comes from; run nothing")
       ->group(everything ? "Options" : "");
   status = 0;
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& success) {
-    status = app.exit(success);
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    throw Failure(ACCEL_EXIT_USAGE, std::string(error.what()) + "; see accelrun --help");
-  }
+  if (!parse(app, argc, argv, status)) return std::nullopt;
   const auto sources = complete(app);
   if (print_config) {
     std::cout << print(app, sources);

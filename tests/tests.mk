@@ -57,7 +57,7 @@ $(STANDIN)/%.o: tests/standin/%.cpp | $(STANDIN)/standin_documented.inc
 	$(call run,CXX,$(CXX) $(standin_flags) -c -o $@ $<)
 $(STANDIN)/libnvidia-ml.so.1: tests/standin/nvml/nvml.cpp
 	@mkdir -p $(@D)
-	$(call run,LINK,$(CXX) -std=c++20 -O1 -g -fPIC -fvisibility=hidden -Wall -Wextra -Werror -shared -Wl$(,)-soname$(,)libnvidia-ml.so.1 -o $@ $<)
+	$(call run,LINK,$(CXX) -std=c++20 -O1 -g -fPIC -fvisibility=hidden -Wall -Wextra -Werror -I. -shared -Wl$(,)-soname$(,)libnvidia-ml.so.1 -o $@ $<)
 $(STANDIN)/libcuda.so.1: $(addprefix $(STANDIN)/cuda/,driver.o device.o)
 	$(call run,LINK,$(CXX) -shared -Wl$(,)-Bsymbolic -Wl$(,)-soname$(,)libcuda.so.1 -Wl$(,)-z$(,)defs -o $@ $^ -pthread && ln -sf libcuda.so.1 $(@D)/libcuda.so)
 # One whose references to itself lead to whoever comes first.
@@ -87,7 +87,7 @@ $(BUILD)/programs/nccl/faults_static: tests/programs/nccl/faults.cpp tests/progr
 # One program, on every route to the driver: the runtime in it or shared, per-thread default streams, NVIDIA's own runtime
 # where the toolkit is there (up to where it wants a real driver).
 HYBRIDS := $(foreach mpi,$(MPIS),$(BUILD)/programs/$(mpi)/hybrid)
-CUDA_PROGRAMS := $(addprefix $(BUILD)/programs/cuda/,memory_static memory_per_thread memory_shared driver pool probe \
+CUDA_PROGRAMS := $(addprefix $(BUILD)/programs/cuda/,memory_static memory_per_thread memory_shared driver pool probe toolkit \
                    $(if $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a),real_static real_shared))
 $(BUILD)/programs/cuda/memory_static: tests/programs/cuda/memory.cpp | $(STANDINS)
 	@mkdir -p $(@D)
@@ -101,7 +101,7 @@ $(BUILD)/programs/cuda/memory_shared: tests/programs/cuda/memory.cpp | $(STANDIN
 $(BUILD)/programs/cuda/driver $(BUILD)/programs/cuda/pool: $(BUILD)/programs/cuda/%: tests/programs/cuda/%.cpp | $(STANDINS)
 	@mkdir -p $(@D)
 	$(call run,CUDA,$(CXX) $(nccl_flags) -o $@ $< -lcuda -ldl)
-$(BUILD)/programs/cuda/probe: tests/programs/cuda/probe.c
+$(BUILD)/programs/cuda/probe $(BUILD)/programs/cuda/toolkit: $(BUILD)/programs/cuda/%: tests/programs/cuda/%.c
 	@mkdir -p $(@D)
 	$(call run,CUDA,gcc -g -O1 -Wall -Wextra -Werror -o $@ $< -ldl)
 $(BUILD)/programs/cuda/real_static: tests/programs/cuda/memory.cpp | $(STANDINS)

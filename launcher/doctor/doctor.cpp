@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "launcher/command_line.h"
 #include "launcher/doctor/checks.h"
 #include "launcher/failure.h"
 
@@ -77,13 +77,7 @@ int main(int argc, char** argv) {
   Request request;
   app.add_option("--hostfile", request.hostfile, "also ask each host of this file")->type_name("FILE");
   app.add_flag("--json", request.json, "for programs");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& success) {
-    return app.exit(success);
-  } catch (const CLI::ParseError& error) {
-    throw Failure(ACCEL_EXIT_USAGE, std::string(error.what()) + "; see accelrun doctor --help");
-  }
+  if (int status = 0; !parse(app, argc, argv, status)) return status;
   request.command = app.remaining();
   if (!request.command.empty() && request.command.front() == "--")
     request.command.erase(request.command.begin());

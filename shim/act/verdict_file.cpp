@@ -38,11 +38,11 @@ void leave_elastic_error(const nlohmann::json& verdict) {
   });
   // Source of the format: torch.distributed.elastic's error handler; it prints what it calls the callstack.
   // Whoever is to blame comes first.
-  const nlohmann::json error = {
-      {"message",
-       {{"message", sentence_of(verdict)},
-        {"extraInfo",
-         {{"py_callstack", sentence_of(verdict)}, {"timestamp", std::to_string(std::time(nullptr) - (blamed ? 1 : 0))}}}}}};
+  const nlohmann::json error = {{"message",
+                                 {{"message", sentence_of(verdict)},
+                                  {"extraInfo",
+                                   {{"py_callstack", sentence_of(verdict)},
+                                    {"timestamp", std::to_string(std::time(nullptr) - (blamed ? 1 : 0))}}}}}};
   const std::string text = error.dump();
   [[maybe_unused]] const ssize_t written = write(file.get(), text.data(), text.size());
 }

@@ -13,8 +13,8 @@ std::optional<nlohmann::json> read_verdict(const RunDirectory& run);
 /// The one sentence that names the error, with the operation.
 std::string sentence_of(const nlohmann::json& verdict);
 
-/// For torchrun, which shows the earliest of its workers' error files as root cause: writes ours to the file that
-/// TORCHELASTIC_ERROR_FILE names, if nobody has written there yet.
+/// For torchrun, which shows the earliest of its workers' error files as root cause: writes ours to the file
+/// that TORCHELASTIC_ERROR_FILE names, if nobody has written there yet.
 void leave_elastic_error(const nlohmann::json& verdict);
 
 }  // namespace accel

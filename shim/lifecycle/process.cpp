@@ -230,7 +230,7 @@ void Process::say_what_was_not_seen() const {
   const Settings settings = Settings::from_environment(ignored);
   if (settings.disabled) return;
   if (recorder() == nullptr) log().configure(settings, settings.run_id, -1);
-  const std::uint32_t seen = recorder() != nullptr ? recorder()->header().libraries : 0;
+  const std::uint32_t seen = (recorder() != nullptr ? recorder()->header().libraries : 0) | reached_.load();
   for (const std::string& path : loaded) {
     if ((library_of(path) & seen) != 0) continue;
     log().say(

@@ -29,6 +29,9 @@ class Process {
   /// spoken: MPI before NCCL before CUDA.
   void introduce(int rank, int size, std::uint32_t library);
 
+  /// A library has asked for what we stand in front of, though it may never call it (kUses*).
+  void reached(std::uint32_t library) { reached_.fetch_or(library, std::memory_order_relaxed); }
+
   /// Null while dormant: then every wrapper only passes through. In a forked child it is null again.
   Recorder* recorder() const { return recorder_.load(std::memory_order_acquire); }
   CallSites& sites() { return sites_; }
@@ -69,6 +72,7 @@ class Process {
   bool launcher_names_job_ = true;
   bool owns_run_ = false;  ///< no accelrun: the last one out removes the run directory
   std::atomic<bool> left_{false};
+  std::atomic<std::uint32_t> reached_{0};
 };
 
 }  // namespace accel

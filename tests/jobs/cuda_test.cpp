@@ -88,6 +88,25 @@ TEST(Cuda, NvidiasOwnRuntimeTakesItsFunctionsFromUs) {
   }
 }
 
+/// cuBLAS, and NCCL with a runtime inside.
+TEST(Cuda, NvidiasOwnLibrariesTakeTheirFunctionsFromUs) {
+  const std::string environment = "LD_LIBRARY_PATH=" + standin() + "/interposable:/usr/local/cuda/lib64 ";
+  const std::string program = " timeout 30 " + build_directory() + "/programs/cuda/toolkit";
+  const Outcome without = run_shell(environment + program);
+  if (without.status != 0) GTEST_SKIP() << "no cuBLAS or NCCL of the toolkit here";
+  const Outcome with = run_shell(environment + "ACCEL_LOG_LEVEL=INFO LD_PRELOAD=" + library() + program);
+  EXPECT_EQ(with.status, 0) << with;
+  EXPECT_NE(with.output.find(without.output), std::string::npos) << "the same answers: " << with;
+  EXPECT_NE(with.output.find("observing NCCL calls: NCCL "), std::string::npos) << with;
+  const auto at = with.output.find("CUDA driver: reached by cuGetProcAddress; ");
+  ASSERT_NE(at, std::string::npos) << with;
+  EXPECT_GT(
+      std::atoi(with.output.c_str() + at + std::string("CUDA driver: reached by cuGetProcAddress; ").size()),
+      600)
+      << with;
+  EXPECT_EQ(with.output.find("no call to it was seen"), std::string::npos) << with;
+}
+
 TEST(Cuda, OutOfMemoryOnEveryFunctionThatCanReportIt) {
   const std::pair<const char*, const char*> functions[] = {
       {"cuMemAlloc_v2", "tried to allocate 10.00 MiB on GPU 0"},

@@ -254,7 +254,7 @@ TEST_P(Nccl, LinkedInStatically) {
 
 TEST_P(Nccl, WhatIsNoFaultIsNotReported) {
   for (const char* program :
-       {"ring", "devices", "faults same-peer-twice", "faults oom-caught", "faults fork"}) {
+       {"ring", "perf", "devices", "faults same-peer-twice", "faults oom-caught", "faults fork"}) {
     SCOPED_TRACE(program);
     const Outcome outcome = run_program(program);
     EXPECT_EQ(outcome.status, 0) << outcome;

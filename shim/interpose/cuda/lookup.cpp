@@ -98,7 +98,7 @@ void* find_wrapper_for(const char* name, void* given, int version, std::uint64_t
 }
 
 void* replace(const char* name, void* given, int version, std::uint64_t flags) {
-  looked_up.fetch_add(1, std::memory_order_relaxed);
+  if (looked_up.fetch_add(1, std::memory_order_relaxed) == 0) Process::self().reached(kUsesCuda);
   void* ours = find_wrapper_for(name, given, version, flags);
   if (ours == nullptr) return given;
   handed_out.fetch_add(1, std::memory_order_relaxed);

@@ -143,7 +143,8 @@ CUresult release(CUdeviceptr where) {
     }
   }
   if (gone.kind != Kind::Registered) munmap(reinterpret_cast<void*>(where), round_up(gone.bytes, kPage));
-  if (on_device(gone.kind) && gone.pool == nullptr) Machine::get().give(gone.device, round_up(gone.bytes, kUnit));
+  if (on_device(gone.kind) && gone.pool == nullptr)
+    Machine::get().give(gone.device, round_up(gone.bytes, kUnit));
   return CUDA_SUCCESS;
 }
 

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/nvml_abi.h"
+
 namespace {
 
 struct Gpu {
@@ -43,14 +45,8 @@ std::vector<Gpu>& gpus() {
   return all;
 }
 
-struct Memory {
-  unsigned long long total, free, used;
-};
-struct ProcessInfo {
-  unsigned pid;
-  unsigned long long used;
-  unsigned gpu_instance, compute_instance;
-};
+using accel::nvml::Memory;
+using accel::nvml::ProcessInfo;
 
 }  // namespace
 
