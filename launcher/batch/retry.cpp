@@ -351,7 +351,7 @@ class Retries {
   std::string next_command(const Sizes& next) const {
     const Command command = adjustable_->with(next);
     std::string text;
-    for (const auto& [name, value] : command.environment) text += name + "=" + value + " ";
+    for (const auto& [name, value] : command.environment) text += fmt::format("{}={} ", name, value);
     text += quoted(command.words);
     if (!request_.resume.empty()) text += " " + request_.resume;
     return text;

@@ -184,7 +184,6 @@ std::string equation(Rule rule, const Sizes& sizes, int ranks) {
       return fmt::format("batch {}, global batch {}", sizes.batch, sizes.global);
     case Rule::SelfKeeping:
     case Rule::BuiltIn:
-      return fmt::format("batch {}", sizes.batch);
     case Rule::GlobalOnly:
       return fmt::format("batch {}", sizes.batch);
   }

@@ -22,6 +22,8 @@ namespace {
 constexpr std::int64_t kBlindAfter = 3'000'000'000;
 /// How long ranks may take to answer with their stacks: a rank that is stopped never does.
 constexpr std::int64_t kStackPatience = 60'000'000;
+/// An interpreter may take so long to let us in.
+constexpr std::int64_t kPythonPatience = 180'000'000;
 
 }  // namespace
 
@@ -114,7 +116,7 @@ void Watch::consider(const Verdict& verdict, bool last) {
     fault_ = Fault{verdict, evidence_.processes[subject.process]};
   }
   if (!claim(world)) return;  // a leader before us has said it
-  const bool ask = settings_.stacks != Stacks::Off && !last && somebody_is_outside_mpi();
+  const bool ask = settings_.stacks != Stacks::Off && !last && stacks_say_more();
   const std::uint32_t request = ask ? request_stacks() : 0;
   const Report report = make_report(verdict, evidence_, observer_, request);
   log().print(log().format() == LogFormat::Json ? report.json + "\n" : report.text);
@@ -169,17 +171,20 @@ std::uint32_t Watch::request_stacks() {
     }
     return true;
   };
-  const std::int64_t deadline = monotonic_ns() + kStackPatience;
+  const bool python = std::any_of(evidence_.processes.begin(), evidence_.processes.end(),
+                                  [](const ProcessEvidence& process) { return process.python; });
+  const std::int64_t deadline = monotonic_ns() + (python ? kPythonPatience : kStackPatience);
   while (!answered() && monotonic_ns() < deadline) usleep(1000);
   return request;
 }
 
-/// Those inside calls are known by their call sites; asking takes time that a dying job may not have.
-bool Watch::somebody_is_outside_mpi() const {
-  return std::any_of(evidence_.processes.begin(), evidence_.processes.end(),
-                     [](const ProcessEvidence& process) {
-                       return !process.has_left() && process.world_rank >= 0 && process.blocked.empty();
-                     });
+/// Those inside calls are known by their call sites, unless they run Python; asking takes time that a dying
+/// job may not have.
+bool Watch::stacks_say_more() const {
+  return std::any_of(
+      evidence_.processes.begin(), evidence_.processes.end(), [](const ProcessEvidence& process) {
+        return !process.has_left() && process.world_rank >= 0 && (process.blocked.empty() || process.python);
+      });
 }
 
 void Watch::expect_ends(std::uint64_t world) {

@@ -49,7 +49,7 @@ class Watch {
   bool claim(std::uint64_t world);
   void publish(const std::string& json);
   std::uint32_t request_stacks();
-  bool somebody_is_outside_mpi() const;
+  bool stacks_say_more() const;
   void expect_ends(std::uint64_t world);
   void end_world(std::uint64_t world, int status);
 

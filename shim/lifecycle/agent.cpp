@@ -11,6 +11,7 @@
 #include "act/watch.h"
 #include "collect/leader.h"
 #include "lifecycle/process.h"
+#include "lifecycle/python.h"
 #include "lifecycle/stacks.h"
 #include "record/futex.h"
 #include "report/log.h"
@@ -88,7 +89,10 @@ class Agent {
     const std::uint32_t request = process_.board().stack_request.load();
     if (request == answered_) return;
     answered_ = request;
-    if (process_.settings().stacks != Stacks::Off) capture_stacks(*process_.recorder(), request);
+    if (process_.settings().stacks == Stacks::Off) return;
+    // The answer counts as complete when the stacks are there.
+    if (process_.recorder()->header().phase != Phase::Exiting) capture_python(*process_.recorder(), request);
+    capture_stacks(*process_.recorder(), request);
   }
 
   void lead() {

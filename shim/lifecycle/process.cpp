@@ -18,6 +18,7 @@
 #include "judge/members.h"
 #include "lifecycle/agent.h"
 #include "lifecycle/launcher_rank.h"
+#include "lifecycle/python.h"
 #include "lifecycle/signals.h"
 #include "lifecycle/unwind.h"
 #include "record/futex.h"
@@ -93,6 +94,8 @@ void Process::join(int world_rank, int world_size, std::uint32_t library) {
   header.world_rank = world_rank;
   header.libraries |= library;
   header.phase = Phase::Running;
+  header.python = has_python() ? 1 : 0;
+  note_main_thread();
   WorldCount* world = library == kUsesMpi ? board_->world(world_key_) : nullptr;
   if (world != nullptr) world->joined.fetch_add(1);
   log().configure(settings_, run_->run_id(), world_rank);

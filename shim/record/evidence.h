@@ -95,6 +95,7 @@ struct ProcessEvidence {
   std::vector<PairRecord> pairs;
   std::vector<StreamEvidence> streams;
   std::uint32_t libraries = 0;          ///< kUses*
+  bool python = false;                  ///< runs Python
   std::vector<MemoryEpisode> episodes;  ///< oldest first; those that are not Recovered
   BrokenContext broken{};
   std::vector<CommunicatorEvidence> communicators;

@@ -18,7 +18,7 @@
 namespace accel {
 
 inline constexpr std::uint64_t kRecorderMagic = 0x315243454c454343;  // "CCELECR1"
-inline constexpr std::uint32_t kLayoutVersion = 1;
+inline constexpr std::uint32_t kLayoutVersion = 2;
 
 /// A call in the ring; 64 bytes, one cache line.
 struct alignas(64) CallRecord {
@@ -198,6 +198,7 @@ inline constexpr std::size_t kUnnumbered = 4096;
 inline constexpr std::size_t kMaxPairs = 4096;
 inline constexpr std::size_t kVectorWords = 65536;
 inline constexpr std::size_t kMapsBytes = 256 * 1024;
+inline constexpr std::size_t kPythonBytes = 64 * 1024;
 
 /// A vector collective's blocks in the vector area: a ring of words. `count` of the record is the number of
 /// words ever written before it; there lie 2 words (size, flags), then `size` PeerBlocks sent and `size`
@@ -242,6 +243,9 @@ struct RecorderHeader {
   BrokenContext broken;
   std::uint32_t maps_bytes;
   std::uint32_t maps_stamp;
+  std::uint32_t python;          ///< 1: a Python interpreter lives in the process
+  std::uint32_t python_bytes;    ///< of RecorderFile::python
+  std::uint32_t python_request;  ///< the request that those answer
   char host[64];
   char program[128];
   char library[64];             ///< "Open MPI v4.1.4"
@@ -270,7 +274,8 @@ struct RecorderFile {
   CallRecord unnumbered[kUnnumbered];
   PairRecord pairs[kMaxPairs];
   std::uint64_t vectors[kVectorWords];
-  char maps[kMapsBytes];  ///< lines of /proc/self/maps that name a file
+  char python[kPythonBytes];  ///< frames of all threads, see lifecycle/python.cpp
+  char maps[kMapsBytes];      ///< lines of /proc/self/maps that name a file
 };
 static_assert(sizeof(RecorderFile) < std::size_t{4} << 20, "memory a rank");
 

@@ -126,6 +126,7 @@ bool RecordReader::read(ProcessEvidence& process) const {
   process.signal = header_.fatal_signal;
   process.terminated = header_.terminated != 0;
   process.started_ns = header_.begin.monotonic_ns;
+  process.python = header_.python != 0;
   process.libraries = header_.libraries;
 
   const std::vector<BlockedCall> before = blocked(header_, &process.driver_waits);
@@ -311,6 +312,14 @@ std::vector<StackRecord> RecordReader::stacks(std::uint32_t request) const {
     return stack.tid == 0 || stack.request != request || stack.depth > kStackDepth;
   });
   return all;
+}
+
+std::string RecordReader::python(std::uint32_t request) const {
+  RecorderHeader header;
+  if (!read_header(header) || header.python_request != request) return {};
+  std::string result(std::min<std::size_t>(header.python_bytes, kPythonBytes), '\0');
+  if (!copy(offsetof(RecorderFile, python), result.data(), result.size())) return {};
+  return result;
 }
 
 std::string RecordReader::maps() const {

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "judge/judge.h"
+#include "report/advice.h"
+#include "report/python_frames.h"
 #include "report/rank_set.h"
 #include "report/symbols.h"
 
@@ -176,6 +178,22 @@ const Party& subject(const Verdict& verdict) {
   return verdict.parties.front();
 }
 
+/// The Python frames of the thread that is in the party's call, else of the main thread.
+std::vector<Frame> python_of(const Party& party, const ProcessEvidence& process, const std::string& text) {
+  std::int32_t tid = process.pid;
+  for (const BlockedCall& blocked : process.blocked) {
+    if (party.call && blocked.record.sequence == party.call->sequence &&
+        blocked.record.function == party.call->function)
+      tid = static_cast<std::int32_t>(blocked.tid);
+  }
+  const std::vector<PythonThread> threads = parse_python(text);
+  for (const PythonThread& thread : threads) {
+    const bool only = threads.size() == 1 && thread.tid == 0;
+    if (thread.tid == tid || (only && tid == process.pid)) return thread.frames;
+  }
+  return {};
+}
+
 /// Stacks as symbolized frames, for each party.
 std::vector<std::vector<Frame>> stacks_of(const Verdict& verdict, const Evidence& evidence,
                                           const Observer& observer, std::uint32_t stack_request) {
@@ -191,7 +209,15 @@ std::vector<std::vector<Frame>> stacks_of(const Verdict& verdict, const Evidence
         if (main_thread) pcs.assign(stack.pcs, stack.pcs + stack.depth);
       }
     }
-    result.push_back(pcs.empty() ? std::vector<Frame>{} : user_frames(reader.maps(), pcs));
+    std::vector<Frame> frames = pcs.empty() ? std::vector<Frame>{} : user_frames(reader.maps(), pcs);
+    const ProcessEvidence& process = evidence.processes[party.process];
+    if (process.python && stack_request != 0) {
+      const std::vector<Frame> python = python_of(party, process, reader.python(stack_request));
+      // A process that has gone on is shown where it is: the interpreter tells of no other time.
+      if (!python.empty())
+        frames = with_python(party.inside || party.site.empty() ? frames : std::vector<Frame>{}, python);
+    }
+    result.push_back(std::move(frames));
   }
   return result;
 }
@@ -233,6 +259,7 @@ json frames_json(const std::vector<Frame>& frames) {
   json result = json::array();
   for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
     json one = {{"function", frame->function}, {"module", frame->module}, {"offset", frame->offset}};
+    if (!frame->source.empty()) one["source"] = frame->source;
     if (!frame->file.empty()) {
       one["file"] = frame->file;
       one["line"] = frame->line;
@@ -397,6 +424,8 @@ Report make_report(const Verdict& verdict, const Evidence& evidence, const Obser
   text += (shapes ? "Input shapes:\n" : "Processes:\n") + party_lines(verdict);
   for (const std::string& detail : verdict.details) text += "  " + detail + "\n";
   text += other_tracebacks(verdict, stacks);
+  const std::string what_to_do = advice(verdict, evidence);
+  if (!what_to_do.empty()) text += "\nWhat to do: " + what_to_do + "\n";
 
   std::string operation(traits(verdict.function).name);
   if (verdict.memory) operation = std::string(name_of(verdict.memory->function));
@@ -409,6 +438,7 @@ Report make_report(const Verdict& verdict, const Evidence& evidence, const Obser
                  {"sequence", verdict.sequence},
                  {"communicator_size", verdict.size},
                  {"details", verdict.details},
+                 {"advice", what_to_do},
                  {"processes", json::array()}};
   for (const Field field : verdict.fields) object["differs_in"].push_back(name_of(field));
   if (verdict.memory) {

@@ -271,6 +271,7 @@ std::string traceback_lines(const std::vector<Frame>& frames) {
     const std::string function = frame->function.empty() ? "??" : frame->function;
     if (!frame->file.empty()) {
       text += fmt::format("  File \"{}\", line {}, in {}\n", frame->file, frame->line, function);
+      if (!frame->source.empty()) text += fmt::format("    {}\n", frame->source);
     } else {
       text += fmt::format("  in {} ({}+{:#x})\n", function, base_name(frame->module), frame->offset);
     }

@@ -13,6 +13,7 @@ struct Frame {
   int line = 0;
   std::string module;        ///< path of the executable or library; empty if the address lies in none
   std::uint64_t offset = 0;  ///< of the address in the module's file image
+  std::string source;        ///< the line itself, of a Python frame
 };
 
 /// What a reader wants to see of a stack, innermost first: without our own frames and those of the MPI

@@ -103,5 +103,53 @@ except MPI.Exception as error:
   EXPECT_NE(outcome.report.find("Differs in: count"), std::string::npos) << outcome;
 }
 
+/// The thread that communicates has released the interpreter; its frames and source lines stand in the
+/// report.
+TEST(Python, FramesAreThoseOfThePythonProgram) {
+  Scratch scratch;
+  const std::string script = scratch.path() + "/train.py";
+  std::ofstream(script) << R"(import sys, time
+from mpi4py import MPI
+import array
+world = MPI.COMM_WORLD
+
+def load_batch():
+    while True:
+        sum(range(1000))
+
+def reduce_gradients(count):
+    send = array.array("d", [1.0] * 8)
+    recv = array.array("d", [0.0] * 8)
+    world.Allreduce([send, count, MPI.DOUBLE], [recv, count, MPI.DOUBLE], op=MPI.SUM)
+
+def train_step():
+    if sys.argv[1] == "late" and world.rank == 1:
+        load_batch()
+    reduce_gradients(2 if sys.argv[1] == "count" and world.rank == 1 else 4)
+
+train_step()
+world.Barrier()
+)";
+  const auto expect_line = [](const Outcome& outcome, const std::string& line) {
+    EXPECT_NE(outcome.report.find(line), std::string::npos) << "missing: " << line << "\n" << outcome;
+  };
+  const std::string program = "/usr/bin/python3 " + script;
+  const Outcome late = run(scratch, {Mpi::OpenMpi,
+                                     Way::Launcher,
+                                     3,
+                                     program + " late",
+                                     {{"ACCEL_WARN_AFTER", "0.5"}, {"ACCEL_TIMEOUT", "1"}},
+                                     {}});
+  EXPECT_EQ(late.status, 81) << late;
+  expect_line(late, "/train.py\", line 17, in train_step\n    load_batch()\n");
+  expect_line(late, ", in load_batch\n");
+  expect_line(late,
+              "/train.py\", line 13, in reduce_gradients\n    world.Allreduce([send, count, MPI.DOUBLE], "
+              "[recv, count, MPI.DOUBLE], op=MPI.SUM)\n  in MPI_Allreduce\n");
+  expect_line(
+      late, "What to do: If it is only slow (a checkpoint, a data set, a compilation), raise ACCEL_TIMEOUT;");
+  EXPECT_EQ(late.report.find("_PyEval"), std::string::npos) << late;
+}
+
 }  // namespace
 }  // namespace accel::testing

@@ -1,0 +1,182 @@
+#include "lifecycle/python.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <link.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "record/clock.h"
+#include "record/file_descriptor.h"
+#include "record/futex.h"
+
+namespace accel {
+namespace {
+
+constexpr std::int64_t kPatience = 100'000'000;
+
+/// What we use of CPython's API; stable from 3.8 to 3.13 at least.
+struct Api {
+  int (*is_initialized)() = nullptr;
+  int (*ensure)() = nullptr;
+  void (*release)(int) = nullptr;
+  void* (*new_dict)() = nullptr;
+  int (*set_item)(void*, const char*, void*) = nullptr;
+  void* (*builtins)() = nullptr;
+  void* (*run)(const char*, int, void*, void*) = nullptr;
+  void (*clear_error)() = nullptr;
+  void (*drop)(void*) = nullptr;
+
+  bool complete() const {
+    return is_initialized != nullptr && ensure != nullptr && release != nullptr && new_dict != nullptr &&
+           set_item != nullptr && builtins != nullptr && run != nullptr && clear_error != nullptr &&
+           drop != nullptr;
+  }
+};
+
+/// The interpreter is the executable, a library of it, or was opened by something that embeds it.
+void* library_of_python() {
+  void* found = nullptr;
+  dl_iterate_phdr(
+      [](dl_phdr_info* object, std::size_t, void* result) {
+        if (std::strstr(object->dlpi_name, "libpython3.") == nullptr) return 0;
+        *static_cast<void**>(result) = dlopen(object->dlpi_name, RTLD_NOLOAD | RTLD_LAZY);
+        return 1;
+      },
+      &found);
+  return found;
+}
+
+Api find_api() {
+  Api api;
+  for (void* library : {RTLD_DEFAULT, library_of_python()}) {
+    const auto take = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, name));
+    };
+    take(api.is_initialized, "Py_IsInitialized");
+    take(api.ensure, "PyGILState_Ensure");
+    take(api.release, "PyGILState_Release");
+    take(api.new_dict, "PyDict_New");
+    take(api.set_item, "PyDict_SetItemString");
+    take(api.builtins, "PyEval_GetBuiltins");
+    take(api.run, "PyRun_String");
+    take(api.clear_error, "PyErr_Clear");
+    take(api.drop, "Py_DecRef");
+    if (api.complete()) break;
+  }
+  return api;
+}
+
+const Api& api() {
+  static const Api found = find_api();
+  return found;
+}
+
+/// Writes a line a thread, "T tid name", and a line a frame behind it, innermost first. Nothing of the
+/// program's own namespaces is touched, and nothing is imported that it does not have but linecache, which
+/// needs no more.
+constexpr const char* kProgram = R"(
+def dump(descriptor, main, pid):
+    import _thread, linecache, sys
+    threads = {{main: (pid, "MainThread")}}
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        for ident, thread in list(threading._active.items()):
+            threads[ident] = (getattr(thread, "native_id", 0) or 0, thread.name)
+    with open("/proc/self/fd/%d" % descriptor, "w", encoding="utf-8", errors="replace") as out:
+        for ident, frame in sys._current_frames().items():
+            if ident == _thread.get_ident():
+                continue
+            out.write("T\t%d\t%s\n" % threads.get(ident, (0, "")))
+            depth = 0
+            while frame is not None and depth < 60:
+                code, line = frame.f_code, frame.f_lineno or 0
+                source = linecache.getline(code.co_filename, line, frame.f_globals).strip()
+                out.write("F\t%s\t%d\t%s\t%s\n" % (code.co_filename, line, code.co_name, source[:200]))
+                frame, depth = frame.f_back, depth + 1
+dump({}, {}, {})
+)";
+
+/// What Python calls the main thread; 0: not known.
+std::atomic<unsigned long> main_ident{0};
+
+struct Errand {
+  std::atomic<std::uint32_t> done{0};
+  std::atomic<bool> given_up{false};
+  std::atomic<bool> out{false};  ///< the thread is still there
+  std::string program;
+};
+Errand& errand() {
+  static auto* const one = new Errand;
+  return *one;
+}
+
+void* run_errand(void*) {
+  Errand& own = errand();
+  const int state = api().ensure();
+  if (!own.given_up.load()) {
+    constexpr int kFileInput = 257;  // Py_file_input
+    void* const names = api().new_dict();
+    api().set_item(names, "__builtins__", api().builtins());
+    void* const result = api().run(own.program.c_str(), kFileInput, names, names);
+    if (result == nullptr) api().clear_error();
+    if (result != nullptr) api().drop(result);
+    api().drop(names);
+  }
+  api().release(state);
+  own.done.store(1);
+  futex_wake_all(own.done);
+  own.out.store(false);
+  return nullptr;
+}
+
+}  // namespace
+
+void note_main_thread() {
+  if (syscall(SYS_gettid) == getpid()) main_ident.store(pthread_self());
+}
+
+bool has_python() { return api().complete() && api().is_initialized() != 0; }
+
+void capture_python(Recorder& recorder, std::uint32_t request) {
+  RecorderFile& file = recorder.file();
+  if (file.header.python == 0 || !has_python()) return;
+  Errand& own = errand();
+  // An earlier one may still wait for the GIL.
+  if (own.out.exchange(true)) return;
+  const FileDescriptor text(memfd_create("accel", MFD_CLOEXEC));
+  if (!text) return own.out.store(false);
+  own.program = fmt::format(kProgram, text.get(), main_ident.load(), getpid());
+  own.done.store(0);
+  own.given_up.store(false);
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  const int error = pthread_create(&thread, nullptr, run_errand, nullptr);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error != 0) return own.out.store(false);
+  pthread_detach(thread);
+  const std::int64_t deadline = monotonic_ns() + kPatience;
+  while (own.done.load() == 0 && monotonic_ns() < deadline)
+    futex_wait(own.done, 0, deadline - monotonic_ns());
+  if (own.done.load() == 0) {
+    own.given_up.store(true);
+    static constexpr char kLate[] = "L\n";
+    std::memcpy(file.python, kLate, sizeof kLate - 1);
+    file.header.python_bytes = sizeof kLate - 1;
+  } else {
+    const ssize_t got = pread(text.get(), file.python, sizeof file.python, 0);
+    file.header.python_bytes = got > 0 ? static_cast<std::uint32_t>(got) : 0;
+  }
+  __atomic_store_n(&file.header.python_request, request, __ATOMIC_RELEASE);
+}
+
+}  // namespace accel

@@ -1,0 +1,24 @@
+// What the interpreter of a rank has said of its threads, and how it fits into a native stack.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "report/symbols.h"
+
+namespace accel {
+
+struct PythonThread {
+  std::int32_t tid = 0;       ///< 0: not known; the main thread then, if it is the only one
+  std::string name;           ///< "MainThread"
+  std::vector<Frame> frames;  ///< innermost first
+};
+
+/// Lines as lifecycle/python.cpp writes them; what does not fit is left out.
+std::vector<PythonThread> parse_python(const std::string& text);
+
+/// The Python frames of a thread in place of the interpreter's own; what native code below them has called
+/// stays.
+std::vector<Frame> with_python(const std::vector<Frame>& native, const std::vector<Frame>& python);
+
+}  // namespace accel

@@ -1,0 +1,45 @@
+// A native stack with an interpreter in it, and what the interpreter says.
+#include <gtest/gtest.h>
+
+#include "report/python_frames.h"
+
+namespace accel {
+namespace {
+
+Frame native(const std::string& function, const std::string& module) {
+  Frame frame;
+  frame.function = function;
+  frame.module = module;
+  return frame;
+}
+
+TEST(Python, ReadsWhatTheInterpreterHasWritten) {
+  const auto threads = parse_python(
+      "T\t42\tMainThread\nF\ttrain.py\t7\tstep\tx "
+      "=\ty\nF\ttrain.py\t9\t<module>\t\nT\t43\tloader\nnonsense\nF\tshort\n");
+  ASSERT_EQ(threads.size(), 2u);
+  EXPECT_EQ(threads[0].tid, 42);
+  ASSERT_EQ(threads[0].frames.size(), 2u);
+  EXPECT_EQ(threads[0].frames[0].function, "step");
+  EXPECT_EQ(threads[0].frames[0].source, "x =\ty") << "a source line may hold tabs";
+  EXPECT_EQ(threads[1].name, "loader");
+  EXPECT_TRUE(threads[1].frames.empty());
+  EXPECT_TRUE(parse_python("L\n").empty()) << "the interpreter did not let us in";
+}
+
+TEST(Python, ItsFramesStandWhereTheInterpreterStood) {
+  const std::vector<Frame> stack = {
+      native("ncclAllReduce_helper", "/usr/lib/libtorch.so"), native("__pyx_pw_Allreduce", "/usr/lib/MPI.so"),
+      native("cfunction_call", "/usr/bin/python3.11"),
+      native("_PyEval_EvalFrameDefault", "/usr/bin/python3.11"), native("main", "/usr/bin/python3.11")};
+  Frame python;
+  python.function = "train_step";
+  python.file = "train.py";
+  const auto merged = with_python(stack, {python});
+  ASSERT_EQ(merged.size(), 2u);
+  EXPECT_EQ(merged[0].function, "ncclAllReduce_helper");
+  EXPECT_EQ(merged[1].function, "train_step");
+}
+
+}  // namespace
+}  // namespace accel
