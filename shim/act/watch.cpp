@@ -99,7 +99,8 @@ void Watch::consider(const Verdict& verdict, bool last) {
   const std::uint64_t world = evidence_.processes[verdict.parties.front().process].world_key;
   if (!verdict.is_fault()) {
     // Of different datatypes once a communicator: a program that does so does so in every step.
-    const std::uint64_t once = verdict.kind == VerdictKind::Datatypes ? 0 : verdict.sequence;
+    const bool datatypes = verdict.kind == VerdictKind::Datatypes;
+    const std::uint64_t once = datatypes ? (verdict.fields.empty() ? 0 : UINT64_MAX) : verdict.sequence;
     if (!warned_.emplace(verdict.communicator, once).second) return;
     const std::uint32_t request = settings_.stacks != Stacks::Off ? request_stacks() : 0;
     const Report report = make_report(verdict, evidence_, observer_, request);

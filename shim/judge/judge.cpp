@@ -48,7 +48,7 @@ const char* title(VerdictKind kind) {
     case VerdictKind::TimeOut:
       return "time-out";
     case VerdictKind::Datatypes:
-      return "datatypes differ";
+      return "arguments differ";
     case VerdictKind::Late:
       return "late";
   }
@@ -77,6 +77,8 @@ const char* name_of(Field field) {
       return "capture into a graph";
     case Field::UniqueId:
       return "ncclUniqueId";
+    case Field::Configuration:
+      return "configuration";
   }
   return "?";
 }
@@ -389,6 +391,7 @@ std::vector<Verdict> judge(const Evidence& evidence, const JudgePolicy& policy) 
   }
   for (const auto& [key, members] : communicators) {
     if (auto warning = find_other_datatypes(evidence, members)) verdicts.push_back(std::move(*warning));
+    if (auto warning = find_other_configurations(evidence, members)) verdicts.push_back(std::move(*warning));
   }
   for (Verdict& verdict : verdicts) {
     const bool about_calls = verdict.kind == VerdictKind::Mismatch || verdict.kind == VerdictKind::Datatypes;

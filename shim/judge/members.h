@@ -55,6 +55,8 @@ std::optional<Verdict> find_reused_id(const Evidence& evidence, const Members& m
 /// The latest call in which ranks called the same bytes by different datatypes: harmless in NCCL, and perhaps
 /// not meant.
 std::optional<Verdict> find_other_datatypes(const Evidence& evidence, const Members& members);
+/// NCCL: ranks that ask for the same call in different ways (ncclCollConfig_t). A warning.
+std::optional<Verdict> find_other_configurations(const Evidence& evidence, const Members& members);
 
 /// The first disagreement on one communicator, if there is one.
 std::optional<Verdict> find_mismatch(const Evidence& evidence, const Members& members, std::int64_t now_ns,

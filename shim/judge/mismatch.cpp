@@ -320,7 +320,8 @@ std::optional<Verdict> find_mismatch(const Evidence& evidence, const Members& me
                                      std::int64_t settle_ns) {
   if (members.opaque || members.aborted || members.twice || members.seen.empty()) return std::nullopt;
   if (auto verdict = find_disagreement(evidence, members, now_ns, settle_ns)) return verdict;
-  return find_imbalance(evidence, members, now_ns, settle_ns);
+  // NCCL's balance is something else.
+  return members.on_stream ? std::nullopt : find_imbalance(evidence, members, now_ns, settle_ns);
 }
 
 }  // namespace accel

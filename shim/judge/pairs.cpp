@@ -115,6 +115,46 @@ std::optional<Verdict> find_other_datatypes(const Evidence& evidence, const Memb
   return std::nullopt;
 }
 
+std::optional<Verdict> find_other_configurations(const Evidence& evidence, const Members& members) {
+  if (!members.on_stream || members.opaque || members.aborted || !members.complete()) return std::nullopt;
+  const CommunicatorRecord& first = members.seen.front().communicator.record;
+  bool differ = false;
+  for (const Member& member : members.seen) {
+    const CommunicatorRecord& record = member.communicator.record;
+    if (record.sequence != first.sequence || record.chain != first.chain) return std::nullopt;
+    differ = differ || record.balance != first.balance;
+  }
+  if (!differ) return std::nullopt;
+  // The sums grow apart at the call that is asked for, and stay apart: back to where they still are the same.
+  constexpr std::uint64_t kBack = 256;
+  std::optional<Verdict> found;
+  for (std::uint64_t number = first.sequence; number > 0 && first.sequence - number < kBack; --number) {
+    Verdict verdict;
+    verdict.kind = VerdictKind::Datatypes;
+    verdict.fields = {Field::Configuration};
+    verdict.communicator = members.key;
+    verdict.sequence = number;
+    verdict.size = members.size;
+    bool here = false;
+    for (const Member& member : members.seen) {
+      verdict.parties.push_back(party_at(evidence, member, number));
+      const Party& party = verdict.parties.back();
+      if (!party.call || !verdict.parties.front().call) return found;
+      verdict.function = party.call->function;
+      here = here || party.call->balance != verdict.parties.front().call->balance;
+    }
+    if (!here) return found;
+    for (Party& party : verdict.parties) {
+      const auto same =
+          std::count_if(verdict.parties.begin(), verdict.parties.end(),
+                        [&](const Party& other) { return other.call->balance == party.call->balance; });
+      party.blamed = 2 * same < static_cast<std::ptrdiff_t>(verdict.parties.size());
+    }
+    found = std::move(verdict);
+  }
+  return found;
+}
+
 std::optional<Verdict> find_reused_id(const Evidence& evidence, const Members& members) {
   // A rank is still inside, after a time in which a communicator comes into being.
   constexpr std::int64_t kLong = 500'000'000;

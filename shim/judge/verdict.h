@@ -21,7 +21,19 @@ enum class VerdictKind {
 };
 
 /// Which parts of a call differ between ranks.
-enum class Field { Kind, Count, Datatype, ReduceOp, Root, Peers, Size, Rank, Captured, UniqueId };
+enum class Field {
+  Kind,
+  Count,
+  Datatype,
+  ReduceOp,
+  Root,
+  Peers,
+  Size,
+  Rank,
+  Captured,
+  UniqueId,
+  Configuration
+};
 
 /// What one process has to do with it.
 struct Party {

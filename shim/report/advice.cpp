@@ -98,7 +98,8 @@ std::string advice(const Verdict& verdict, const Evidence& evidence) {
     case VerdictKind::Late:
       return for_late(verdict);
     case VerdictKind::Datatypes:
-      return "It works as long as the sizes agree; use one datatype.";
+      return verdict.fields.empty() ? "It works as long as the sizes agree; use one datatype."
+                                    : "Fill the configuration in the same way on all processes.";
   }
   return {};
 }

@@ -137,6 +137,7 @@ std::string party_lines(const Verdict& verdict) {
       mark = "<- waited for";
       break;
     case VerdictKind::Datatypes:
+      mark = "<- differs";
       break;
     case VerdictKind::TimeOut:
     case VerdictKind::Late:
@@ -380,6 +381,13 @@ std::string error_line(const Verdict& verdict) {
                        "was called first.",
                        processes(blamed), are(blamed), name);
     case VerdictKind::Datatypes:
+      if (!verdict.fields.empty()) {
+        return fmt::format(
+            "accel.ConfigurationWarning: the processes pass different configurations (ncclCollConfig_t) to "
+            "{}; NCCL wants "
+            "the same on all.",
+            name);
+      }
       return fmt::format(
           "accel.DatatypeWarning: the processes move the same number of bytes in {}, but call them by "
           "different datatypes.",

@@ -16,7 +16,8 @@ namespace accel {
 
 struct Agreement {
   std::uint64_t agreed = 0;
-  std::uint64_t balance = 0;
+  std::uint64_t balance =
+      0;  ///< NCCL, which has no vector collectives: hash of the configuration, which should be the same
   std::uint64_t datatype = 0;  ///< NCCL: where only bytes must agree, what they were called; need not
 };
 

@@ -26,6 +26,7 @@ struct Call {
   Handle communicator = 0;
   const void* communicator_in_memory = nullptr;  ///< Comm_free takes the handle's address instead
   void* new_communicator = nullptr;              ///< where the function stores the communicator it creates
+  const void* configuration = nullptr;           ///< NCCL: ncclCollConfig_t
   Handle stream = 0;                             ///< NCCL: the CUDA stream that does the work
   std::int32_t root = -1;
   std::int32_t peer = -1;

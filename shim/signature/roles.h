@@ -42,6 +42,7 @@ ACCEL_ROLE(NcclType, int, call.send.type = static_cast<Handle>(value))
 ACCEL_ROLE(NcclOp, int, call.op = static_cast<Handle>(value))
 ACCEL_ROLE(NcclComm, Handle, call.communicator = value)
 ACCEL_ROLE(Stream, Handle, call.stream = value)
+ACCEL_ROLE(CollConfiguration, const void*, call.configuration = value)
 ACCEL_ROLE(NewComm, void*, call.new_communicator = value)
 #undef ACCEL_ROLE
 

@@ -152,6 +152,12 @@ TEST_P(Nccl, ProcessesThatAreSetUpDifferentlyAreWarnedOf) {
             std::string::npos)
       << outcome;
   EXPECT_NE(outcome.report.find("Process 1: uint8[64], root 0"), std::string::npos) << outcome;
+  EXPECT_NE(outcome.report.find("accel.ConfigurationWarning: the processes pass different configurations"),
+            std::string::npos)
+      << outcome;
+  EXPECT_NE(outcome.report.find("Operation: ncclAllReduceConfig (#205 on"), std::string::npos) << outcome;
+  EXPECT_NE(outcome.report.find("Process 1: float32[64], sum        <- differs"), std::string::npos)
+      << outcome;
 }
 
 TEST_P(Nccl, SendsThatWaitForEachOtherAreADeadlock) {

@@ -74,6 +74,7 @@ int error_class_of(const Verdict& verdict) {
     case Field::Rank:
     case Field::Captured:
     case Field::UniqueId:
+    case Field::Configuration:
       break;
   }
   return abi().err_other;

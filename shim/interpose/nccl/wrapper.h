@@ -6,6 +6,7 @@
 #include "interpose/nccl/real.h"
 #include "interpose/session.h"
 #include "signature/agreement.h"
+#include "signature/coll_config.h"
 #include "signature/function.h"
 
 namespace accel::nccl {
@@ -90,7 +91,10 @@ Agreement agreement_of(const Call& call, Recorder::Draft& draft, Communicator& c
   if constexpr (pair) return {data, 0};
   constexpr Function kKind = traits(function).kind;
   const std::int32_t root = role::has<role::Root, Roles...> ? call.root : 0;
-  return {mix(agreed_start(kKind, root, draft.op), data), 0,
+  std::uint64_t configuration = 0;
+  if constexpr (role::has<role::CollConfiguration, Roles...>)
+    configuration = hash_of(static_cast<const CollConfig*>(call.configuration));
+  return {mix(agreed_start(kKind, root, draft.op), data), configuration,
           kReduces || data == 0 ? 0 : std::uint64_t{draft.datatype}};
 }
 

@@ -693,6 +693,12 @@ API(ncclResult_t, ncclAllReduce,
      cudaStream_t stream)) {
   return enqueue({Kind::AllReduce, send, receive, count, type, op, 0, comm, stream});
 }
+// As of 2.31; how it is to be done changes nothing here.
+API(ncclResult_t, ncclAllReduceConfig,
+    (const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+     cudaStream_t stream, const void*)) {
+  return enqueue({Kind::AllReduce, send, receive, count, type, op, 0, comm, stream});
+}
 API(ncclResult_t, ncclBroadcast,
     (const void* send, void* receive, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
      cudaStream_t stream)) {
