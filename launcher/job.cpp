@@ -96,6 +96,10 @@ class Job {
     if (verdict == 0 && *status_ != 0 && !ending_) {
       if (const std::string text = make_obituary(watch_->evidence()); !text.empty()) log().print(text);
     }
+    // On a screen the root cause stands last, below what dying ranks and their launcher have said meanwhile.
+    if (watch_->fault() && request_.settings.log_file.empty() && isatty(STDERR_FILENO) != 0)
+      log().print(
+          fmt::format("[accel] {} (the report stands above)\n", error_line(watch_->fault()->verdict)));
     write_manifest(verdict != 0 ? verdict : *status_);
     if (request_.keep) log().print(fmt::format("[accel] records kept in {}\n", run_.path()));
     return {verdict != 0 ? verdict : *status_, *status_, watch_->fault(), ending_, pids()};

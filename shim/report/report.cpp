@@ -410,6 +410,26 @@ std::string error_line(const Verdict& verdict) {
   return {};
 }
 
+namespace {
+
+/// Which of NVIDIA's libraries a stack leads through: users see its own error and not the shortage behind it.
+std::string library_in(const std::vector<Frame>& frames) {
+  constexpr std::pair<const char*, const char*> kLibraries[] = {{"libcublas", "cuBLAS"},
+                                                                {"libcudnn", "cuDNN"},
+                                                                {"libcufft", "cuFFT"},
+                                                                {"libcusparse", "cuSPARSE"},
+                                                                {"libcusolver", "cuSOLVER"}};
+  for (const Frame& frame : frames) {
+    const std::string name = frame.module.substr(frame.module.rfind('/') + 1);
+    for (const auto& [beginning, library] : kLibraries) {
+      if (name.starts_with(beginning)) return library;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
 Report make_report(const Verdict& verdict, const Evidence& evidence, const Observer& observer,
                    std::uint32_t stack_request) {
   const Party& about = subject(verdict);
@@ -430,7 +450,10 @@ Report make_report(const Verdict& verdict, const Evidence& evidence, const Obser
   }
   const bool shapes = verdict.kind == VerdictKind::Mismatch && !kinds_differ(verdict);
   text += (shapes ? "Input shapes:\n" : "Processes:\n") + party_lines(verdict);
-  for (const std::string& detail : verdict.details) text += "  " + detail + "\n";
+  std::vector<std::string> details = verdict.details;
+  if (const std::string library = verdict.memory ? library_in(stacks[index]) : ""; !library.empty())
+    details.push_back(fmt::format("it was {} that asked for the memory", library));
+  for (const std::string& detail : details) text += "  " + detail + "\n";
   text += other_tracebacks(verdict, stacks);
   const std::string what_to_do = advice(verdict, evidence);
   if (!what_to_do.empty()) text += "\nWhat to do: " + what_to_do + "\n";
@@ -445,7 +468,7 @@ Report make_report(const Verdict& verdict, const Evidence& evidence, const Obser
                  {"communicator", fmt::format("{:016x}", verdict.communicator)},
                  {"sequence", verdict.sequence},
                  {"communicator_size", verdict.size},
-                 {"details", verdict.details},
+                 {"details", details},
                  {"advice", what_to_do},
                  {"processes", json::array()}};
   for (const Field field : verdict.fields) object["differs_in"].push_back(name_of(field));

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <fstream>
 
 #include "tests/jobs/harness.h"
 
@@ -122,6 +123,28 @@ TEST(Cuda, OutOfMemoryOnEveryFunctionThatCanReportIt) {
     EXPECT_NE(outcome.output.find("accel.OutOfMemoryError: "), std::string::npos) << outcome;
     EXPECT_NE(outcome.output.find(line), std::string::npos) << outcome;
   }
+}
+
+/// Users see CUBLAS_STATUS_ALLOC_FAILED.
+TEST(Cuda, TheLibraryThatAskedIsNamed) {
+  const Scratch scratch;
+  const std::string place = scratch.path();
+  std::ofstream(place + "/library.c")
+      << "int cuMemAlloc_v2(unsigned long long*, unsigned long);\n"
+         "int cublasCreate_v2(void) { unsigned long long p; return cuMemAlloc_v2(&p, 1UL << 40); }\n";
+  std::ofstream(place + "/main.c")
+      << "int cuInit(unsigned); int cuDevicePrimaryCtxRetain(void**, int); int cuCtxSetCurrent(void*);\n"
+         "int cublasCreate_v2(void);\n"
+         "int main(void) { void* c; cuInit(0); cuDevicePrimaryCtxRetain(&c, 0); cuCtxSetCurrent(c);\n"
+         "return cublasCreate_v2() != 0; }\n";
+  const Outcome built =
+      run_shell("cd " + place + " && gcc -g -shared -fPIC -o libcublas.so.99 library.c -L" + standin() +
+                " -lcuda && gcc -g -o main main.c ./libcublas.so.99 -L" + standin() + " -lcuda");
+  ASSERT_EQ(built.status, 0) << built;
+  const Outcome outcome = run_shell("cd " + place + " && LD_LIBRARY_PATH=.:" + standin() +
+                                    " ACCEL_RUN_DIR=" + place + " LD_PRELOAD=" + library() + " ./main");
+  EXPECT_EQ(outcome.status, 83) << outcome;
+  EXPECT_NE(outcome.output.find("  it was cuBLAS that asked for the memory\n"), std::string::npos) << outcome;
 }
 
 TEST(Cuda, WhatAPoolKeepsIsSaid) {

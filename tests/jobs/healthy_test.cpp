@@ -143,7 +143,8 @@ TEST(Library, ExportsOnlyWhatItStandsInFrontOf) {
 #define CUDA_LOOKUP(symbol, ...) expected.insert(#symbol);
 #include "signature/driver.def"
   // We are NCCL's profiler plugin.
-  for (const char* version : {"1", "2", "3", "4", "5"}) expected.insert("ncclProfiler_v" + std::string(version));
+  for (const char* version : {"1", "2", "3", "4", "5"})
+    expected.insert("ncclProfiler_v" + std::string(version));
   const Outcome names =
       run_shell("nm -D --defined-only " + library() + " | cut -d\" \" -f3 | grep -vE \"^P?MPI_\"");
   std::istringstream lines(names.output);

@@ -119,6 +119,17 @@ TEST_F(Output, TorchrunIsToldTheRootCause) {
   EXPECT_GT(std::stol(json["message"]["extraInfo"]["timestamp"].get<std::string>()), 1'700'000'000);
 }
 
+TEST_F(Output, OnAScreenTheRootCauseStandsLast) {
+  const std::string command = "ACCEL_RUN_DIR=" + scratch_.path() + " " + build_directory() + "/accelrun " +
+                              launcher(Mpi::Nccl, 4) + " " + build_directory() + "/programs/nccl/faults root";
+  const Outcome outcome = run_shell("script -qefc \"" + command + "\" /dev/null");
+  EXPECT_EQ(outcome.status, 80) << outcome;
+  const std::string line =
+      "due to root mismatches. The root must be the same on all processes. (the report stands above)\r\n";
+  ASSERT_GE(outcome.output.size(), line.size()) << outcome;
+  EXPECT_EQ(outcome.output.substr(outcome.output.size() - line.size()), line) << outcome;
+}
+
 TEST_F(Output, ConfigurationFilesStandInForTheCommandLine) {
   std::ofstream(scratch_.path() + "/accelrun.toml") << "timeout = 5\nreduce = \"pow2:2\"\nkeep = true\n";
   const std::string accelrun =
