@@ -4,6 +4,7 @@
 #include "interpose/export.h"
 #include "interpose/nccl/errors.h"
 #include "interpose/nccl/observe.h"
+#include "interpose/nccl/profiler.h"
 #include "interpose/nccl/wrapper.h"
 #include "lifecycle/agent.h"
 
@@ -13,6 +14,7 @@ namespace {
 /// `key`: of the communicator that is about to be made.
 const Session* start(int rank, int size, std::uint64_t key) {
   if (thread_state.nested != 0) return nullptr;
+  withdraw_plugin();
   const auto how = [] {
     int version = 0;
     if (auto* get_version = reinterpret_cast<int (*)(int*)>(find_real("GetVersion", nullptr)))

@@ -1,9 +1,12 @@
 // The way to an NCCL that no symbol leads to (linked in statically, loaded with RTLD_DEEPBIND): we are its
 // profiler plugin. It tells of each communicator and each call as they are made, though not of reduction ops;
 // where our wrappers see the calls anyway, the plugin switches itself off.
+#include "interpose/nccl/profiler.h"
+
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -217,15 +220,32 @@ bool named_in_a_file() {
   return false;
 }
 
-/// Before main: later, other threads may be reading the environment.
+/// Our line of the environment, in memory of our own: later its value is changed in place, since other
+/// threads may be reading the environment then.
+char offered[4200];
+constexpr const char* kNone = "none";
+
+/// Before main.
 __attribute__((constructor)) void offer_plugin() {
+  const std::string path = path_of(reinterpret_cast<const void*>(&offer_plugin));
+  const char* named = std::getenv(kVariable);
   const char* disabled = std::getenv("ACCEL_DISABLE");
-  if (std::getenv(kVariable) != nullptr || (disabled != nullptr && *disabled == '1') || named_in_a_file())
-    return;
-  setenv(kVariable, path_of(reinterpret_cast<const void*>(&offer_plugin)).c_str(), 0);
+  // A parent of ours may have been here before.
+  const bool by_user = named != nullptr && path != named;
+  if (by_user || (disabled != nullptr && *disabled == '1') || named_in_a_file()) return;
+  const std::string line = std::string(kVariable) + "=" + path;
+  if (line.size() >= sizeof offered) return;
+  std::memcpy(offered, line.c_str(), line.size() + 1);
+  putenv(offered);
 }
 
 }  // namespace
+
+void withdraw_plugin() {
+  if (offered[0] == '\0') return;
+  std::memcpy(offered + std::strlen(kVariable) + 1, kNone, std::strlen(kNone) + 1);
+}
+
 }  // namespace accel::nccl
 
 using namespace accel::nccl;
