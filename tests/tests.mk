@@ -1,6 +1,9 @@
 # Tests, benchmarks and examples. Programs that call MPI are built once for each MPI.
 
 MPIS := openmpi mpich
+# Before the rules below, whose prerequisites are read as they are defined.
+STANDIN      := $(BUILD)/standin
+STANDINS     := $(addprefix $(STANDIN)/,old/libnccl.so.2 libcuda.so.1 interposable/libcuda.so.1 libcudart_static.a libcudart.so.13 libnccl.so.2 libnvidia-ml.so.1)
 programs = $(patsubst tests/programs/%,%,$(basename $(wildcard tests/programs/*.c tests/programs/*.cpp tests/programs/*.f90)))
 PROGRAMS := $(foreach mpi,$(MPIS),$(addprefix $(BUILD)/programs/$(mpi)/,$(programs)))
 EXAMPLES := $(foreach mpi,$(MPIS),$(patsubst examples/%.c,$(BUILD)/examples/$(mpi)/%,$(wildcard examples/*.c)))
@@ -43,8 +46,6 @@ $(foreach mpi,$(MPIS),$(eval $(call mpi_rules,$(mpi))))
 # Stand-ins for the driver, the runtime and NCCL, and programs on them. Headers: the toolkit's, else those that
 # deps.sh fetches.
 CUDA_INCLUDE = $(firstword $(wildcard $(CUDA_HOME)/include) $(BUILD)/headers)
-STANDIN      := $(BUILD)/standin
-STANDINS     := $(addprefix $(STANDIN)/,old/libnccl.so.2 libcuda.so.1 interposable/libcuda.so.1 libcudart_static.a libcudart.so.13 libnccl.so.2 libnvidia-ml.so.1)
 NCCL_PROGRAMS := $(patsubst tests/programs/nccl/%.cpp,$(BUILD)/programs/nccl/%,$(wildcard tests/programs/nccl/*.cpp)) $(BUILD)/programs/nccl/faults_static
 NCCL_EXAMPLES := $(patsubst examples/%.cu,$(BUILD)/examples/nccl/%,$(wildcard examples/*.cu))
 standin_flags = -std=c++20 -O1 -g -fPIC -fvisibility=hidden -Wall -Wextra -Werror -MMD -MP -I. -I$(CUDA_INCLUDE) -I$(STANDIN)
