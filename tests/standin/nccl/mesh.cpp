@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -165,7 +166,18 @@ std::vector<Bytes> meet(const ncclUniqueId& id, int rank, int size, const Bytes&
   return all;
 }
 
+namespace {
+
+/// A peer that is gone is a connection that is gone, and no signal, as with NCCL's own transports.
+void ignore_broken_pipes() {
+  struct sigaction present {};
+  if (sigaction(SIGPIPE, nullptr, &present) == 0 && present.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
+}
+
+}  // namespace
+
 Mesh::Mesh(int rank, int size, const Exchange& exchange) {
+  ignore_broken_pipes();
   static auto device = gloo::transport::tcp::CreateDevice("127.0.0.1");
   context_ = std::make_shared<gloo::rendezvous::Context>(rank, size);
   context_->setTimeout(std::chrono::hours(24));
