@@ -84,71 +84,75 @@ std::optional<Verdict> find_pair_mismatch(const Evidence& evidence, const Member
   return std::nullopt;
 }
 
-std::optional<Verdict> find_other_datatypes(const Evidence& evidence, const Members& members) {
-  if (!members.on_stream || members.opaque || members.aborted || !members.complete()) return std::nullopt;
+namespace {
+
+/// How far back a call is searched in which ranks that agree in all that must agree differ in something else.
+constexpr std::uint64_t kBack = 256;
+
+/// Whether a word of the communicator's record, which sums up all calls so far, differs between members that
+/// have come equally far and agree: only then is one word enough.
+bool differ_in(const Members& members, std::uint64_t CommunicatorRecord::*word) {
+  if (!members.on_stream || members.opaque || members.aborted || !members.complete()) return false;
   const CommunicatorRecord& first = members.seen.front().communicator.record;
   bool differ = false;
   for (const Member& member : members.seen) {
     const CommunicatorRecord& record = member.communicator.record;
-    // Only where all have come equally far is one word enough.
-    if (record.sequence != first.sequence || record.chain != first.chain) return std::nullopt;
-    differ = differ || record.types != first.types;
+    if (record.sequence != first.sequence || record.chain != first.chain) return false;
+    differ = differ || record.*word != first.*word;
   }
-  if (!differ) return std::nullopt;
-  constexpr std::uint64_t kBack = 256;
-  for (std::uint64_t number = first.sequence; number > 0 && first.sequence - number < kBack; --number) {
-    Verdict verdict;
-    verdict.kind = VerdictKind::Datatypes;
-    verdict.communicator = members.key;
-    verdict.sequence = number;
-    verdict.size = members.size;
-    bool here = false;
-    for (const Member& member : members.seen) {
-      verdict.parties.push_back(party_at(evidence, member, number));
-      const Party& party = verdict.parties.back();
-      if (!party.call || !verdict.parties.front().call) return std::nullopt;
-      verdict.function = party.call->function;
-      here = here || party.call->datatype != verdict.parties.front().call->datatype;
-    }
-    if (here && traits(verdict.function).bytes_only) return verdict;
+  return differ;
+}
+
+/// The warning about one call, with all members' records of it; nullopt where one is overwritten.
+std::optional<Verdict> warning_at(const Evidence& evidence, const Members& members, std::uint64_t number) {
+  Verdict verdict;
+  verdict.kind = VerdictKind::Datatypes;
+  verdict.communicator = members.key;
+  verdict.sequence = number;
+  verdict.size = members.size;
+  for (const Member& member : members.seen) {
+    verdict.parties.push_back(party_at(evidence, member, number));
+    if (!verdict.parties.back().call) return std::nullopt;
+    verdict.function = verdict.parties.back().call->function;
+  }
+  return verdict;
+}
+
+template <class Word>
+bool calls_differ_in(const Verdict& verdict, Word CallRecord::*word) {
+  const CallRecord& first = *verdict.parties.front().call;
+  return std::any_of(verdict.parties.begin(), verdict.parties.end(),
+                     [&](const Party& party) { return *party.call.*word != first.*word; });
+}
+
+}  // namespace
+
+std::optional<Verdict> find_other_datatypes(const Evidence& evidence, const Members& members) {
+  if (!differ_in(members, &CommunicatorRecord::types)) return std::nullopt;
+  const std::uint64_t latest = members.seen.front().communicator.record.sequence;
+  for (std::uint64_t number = latest; number > 0 && latest - number < kBack; --number) {
+    auto verdict = warning_at(evidence, members, number);
+    if (!verdict) return std::nullopt;
+    if (calls_differ_in(*verdict, &CallRecord::datatype) && traits(verdict->function).bytes_only)
+      return verdict;
   }
   return std::nullopt;
 }
 
 std::optional<Verdict> find_other_configurations(const Evidence& evidence, const Members& members) {
-  if (!members.on_stream || members.opaque || members.aborted || !members.complete()) return std::nullopt;
-  const CommunicatorRecord& first = members.seen.front().communicator.record;
-  bool differ = false;
-  for (const Member& member : members.seen) {
-    const CommunicatorRecord& record = member.communicator.record;
-    if (record.sequence != first.sequence || record.chain != first.chain) return std::nullopt;
-    differ = differ || record.balance != first.balance;
-  }
-  if (!differ) return std::nullopt;
+  if (!differ_in(members, &CommunicatorRecord::balance)) return std::nullopt;
+  const std::uint64_t latest = members.seen.front().communicator.record.sequence;
   // The sums grow apart at the call that is asked for, and stay apart: back to where they still are the same.
-  constexpr std::uint64_t kBack = 256;
   std::optional<Verdict> found;
-  for (std::uint64_t number = first.sequence; number > 0 && first.sequence - number < kBack; --number) {
-    Verdict verdict;
-    verdict.kind = VerdictKind::Datatypes;
-    verdict.fields = {Field::Configuration};
-    verdict.communicator = members.key;
-    verdict.sequence = number;
-    verdict.size = members.size;
-    bool here = false;
-    for (const Member& member : members.seen) {
-      verdict.parties.push_back(party_at(evidence, member, number));
-      const Party& party = verdict.parties.back();
-      if (!party.call || !verdict.parties.front().call) return found;
-      verdict.function = party.call->function;
-      here = here || party.call->balance != verdict.parties.front().call->balance;
-    }
-    if (!here) return found;
-    for (Party& party : verdict.parties) {
+  for (std::uint64_t number = latest; number > 0 && latest - number < kBack; --number) {
+    auto verdict = warning_at(evidence, members, number);
+    if (!verdict || !calls_differ_in(*verdict, &CallRecord::balance)) return found;
+    verdict->fields = {Field::Configuration};
+    for (Party& party : verdict->parties) {
       const auto same =
-          std::count_if(verdict.parties.begin(), verdict.parties.end(),
+          std::count_if(verdict->parties.begin(), verdict->parties.end(),
                         [&](const Party& other) { return other.call->balance == party.call->balance; });
-      party.blamed = 2 * same < static_cast<std::ptrdiff_t>(verdict.parties.size());
+      party.blamed = 2 * same < static_cast<std::ptrdiff_t>(verdict->parties.size());
     }
     found = std::move(verdict);
   }
