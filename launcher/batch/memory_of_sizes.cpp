@@ -32,6 +32,22 @@ nlohmann::json read_all() {
 
 }  // namespace
 
+nlohmann::json to_json(const Sizes& sizes) {
+  return {{"batch", sizes.batch},
+          {"accumulation", sizes.accumulation},
+          {"global", sizes.global},
+          {"evaluation", sizes.evaluation}};
+}
+
+Sizes sizes_from(const nlohmann::json& json, const Sizes& otherwise) {
+  Sizes sizes;
+  sizes.batch = json.value("batch", otherwise.batch);
+  sizes.accumulation = json.value("accumulation", otherwise.accumulation);
+  sizes.global = json.value("global", otherwise.global);
+  sizes.evaluation = json.value("evaluation", otherwise.evaluation);
+  return sizes;
+}
+
 std::string key_of(const Adjustable& adjustable) {
   // The same sizes in every carrier: what is left is the command without them.
   Sizes none = adjustable.sizes();
@@ -52,11 +68,7 @@ std::string key_of(const Adjustable& adjustable) {
 std::optional<Sizes> remembered(const std::string& key) {
   const auto all = read_all();
   if (!all.contains(key) || !all[key].is_object()) return std::nullopt;
-  Sizes sizes;
-  sizes.batch = all[key].value("batch", std::int64_t{0});
-  sizes.accumulation = all[key].value("accumulation", std::int64_t{1});
-  sizes.global = all[key].value("global", std::int64_t{0});
-  sizes.evaluation = all[key].value("evaluation", std::int64_t{0});
+  const Sizes sizes = sizes_from(all[key], {});
   return sizes.batch > 0 && sizes.accumulation > 0 ? std::optional(sizes) : std::nullopt;
 }
 
@@ -65,10 +77,7 @@ bool remember(const std::string& key, const Sizes& sizes) {
   const std::filesystem::path file = cache_file();
   std::filesystem::create_directories(file.parent_path(), error);
   auto all = read_all();
-  all[key] = {{"batch", sizes.batch},
-              {"accumulation", sizes.accumulation},
-              {"global", sizes.global},
-              {"evaluation", sizes.evaluation}};
+  all[key] = to_json(sizes);
   const std::filesystem::path fresh = file.string() + fmt::format(".{}", getpid());
   std::ofstream(fresh) << all.dump(2) << '\n';
   std::filesystem::rename(fresh, file, error);

@@ -101,10 +101,7 @@ class Retries {
       std::ifstream stream(request_.state_file);
       const Json state = Json::parse(stream, nullptr, false);
       if (state.is_object() && state.value("command", "") == quoted(request_.job.command)) {
-        sizes.batch = state.value("batch", sizes.batch);
-        sizes.accumulation = state.value("accumulation", sizes.accumulation);
-        sizes.global = state.value("global", sizes.global);
-        sizes.evaluation = state.value("evaluation", sizes.evaluation);
+        sizes = sizes_from(state, sizes);
         resumed_ = true;
       }
     }
@@ -124,7 +121,7 @@ class Retries {
     if (adjustable_) {
       command = adjustable_->with(sizes_);
       job.variables["ACCEL_BATCH_SIZE"] = std::to_string(sizes_.batch);
-      job.sizes = json(sizes_);
+      job.sizes = to_json(sizes_);
     }
     job.variables["ACCEL_ATTEMPT"] = std::to_string(number_);
     // A rank that fails ends the step at once, so that the next attempt may begin.
@@ -144,7 +141,7 @@ class Retries {
       job.variables["ACCEL_RUN_ID"] = job.settings.run_id;
     }
     if (output_) job.variables["ACCEL_OUTPUT_DIR"] = output_->directory();
-    emit({{"event", "attempt"}, {"number", number_}, {"command", job.command}, {"sizes", json(sizes_)}});
+    emit({{"event", "attempt"}, {"number", number_}, {"command", job.command}, {"sizes", to_json(sizes_)}});
     JobOutcome outcome = run_job(job, signals_);
     if (output_) output_->drain();
     return outcome;
@@ -219,7 +216,7 @@ class Retries {
     if (outcome.status == 0 && request_.remember && adjustable_ && !remember(key_of(*adjustable_), sizes_))
       say(words("the size could not be remembered", "无法保存这个 batch size"));
     if (outcome.status == 0 && request_.on_oom == OnOom::Requeue) unlink(request_.state_file.c_str());
-    emit({{"event", "end"}, {"number", number_}, {"status", outcome.status}, {"sizes", json(sizes_)}});
+    emit({{"event", "end"}, {"number", number_}, {"status", outcome.status}, {"sizes", to_json(sizes_)}});
     return outcome.status;
   }
 
@@ -269,7 +266,7 @@ class Retries {
   }
 
   int requeue(const Sizes& next) {
-    Json state = json(next);
+    Json state = to_json(next);
     state["version"] = 1;
     state["command"] = quoted(request_.job.command);
     std::ofstream stream(request_.state_file);
@@ -373,15 +370,8 @@ class Retries {
     log().print(text);
     emit({{"event", "retry"},
           {"after", number_},
-          {"sizes", json(next)},
+          {"sizes", to_json(next)},
           {"memory_back_seconds", memory_back}});
-  }
-
-  static Json json(const Sizes& sizes) {
-    return {{"batch", sizes.batch},
-            {"accumulation", sizes.accumulation},
-            {"global", sizes.global},
-            {"evaluation", sizes.evaluation}};
   }
 
   void emit(Json event) const {

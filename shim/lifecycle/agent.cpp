@@ -1,7 +1,6 @@
 #include "lifecycle/agent.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <memory>
@@ -10,6 +9,7 @@
 #include "act/verdict_file.h"
 #include "act/watch.h"
 #include "collect/leader.h"
+#include "lifecycle/own_thread.h"
 #include "lifecycle/process.h"
 #include "lifecycle/python.h"
 #include "lifecycle/stacks.h"
@@ -129,19 +129,8 @@ void* run_agent(void*) {
 void start_agent() {
   static std::atomic<bool> started{false};
   if (started.exchange(true)) return;
-  // Signals are the application's: none of them shall be delivered to our thread.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_t thread;
-  const int error = pthread_create(&thread, nullptr, run_agent, nullptr);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (error == 0) {
-    pthread_detach(thread);
-  } else {
+  if (!start_own_thread(run_agent))
     log().say(LogLevel::Warning, "no thread can be created; this process answers no requests");
-  }
 }
 
 void on_each_turn(void (*new_task)()) { task.store(new_task); }

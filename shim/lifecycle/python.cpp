@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <link.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "lifecycle/own_thread.h"
 #include "record/clock.h"
 #include "record/file_descriptor.h"
 #include "record/futex.h"
@@ -155,15 +155,7 @@ void capture_python(Recorder& recorder, std::uint32_t request) {
   own.program = fmt::format(kProgram, text.get(), main_ident.load(), getpid());
   own.done.store(0);
   own.given_up.store(false);
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_t thread;
-  const int error = pthread_create(&thread, nullptr, run_errand, nullptr);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (error != 0) return own.out.store(false);
-  pthread_detach(thread);
+  if (!start_own_thread(run_errand)) return own.out.store(false);
   const std::int64_t deadline = monotonic_ns() + kPatience;
   while (own.done.load() == 0 && monotonic_ns() < deadline)
     futex_wait(own.done, 0, deadline - monotonic_ns());

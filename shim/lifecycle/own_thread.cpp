@@ -1,0 +1,20 @@
+#include "lifecycle/own_thread.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+namespace accel {
+
+bool start_own_thread(void* (*run)(void*)) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  const int error = pthread_create(&thread, nullptr, run, nullptr);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error == 0) pthread_detach(thread);
+  return error == 0;
+}
+
+}  // namespace accel

@@ -1,0 +1,9 @@
+// A thread of ours in somebody else's process.
+#pragma once
+
+namespace accel {
+
+/// Starts it detached, with all signals blocked: they are the application's. False: no thread can be created.
+bool start_own_thread(void* (*run)(void*));
+
+}  // namespace accel
