@@ -22,8 +22,14 @@ namespace {
 constexpr std::int64_t kBlindAfter = 3'000'000'000;
 /// How long ranks may take to answer with their stacks: a rank that is stopped never does.
 constexpr std::int64_t kStackPatience = 60'000'000;
-/// An interpreter may take so long to let us in.
+/// How long an interpreter may take to let us in, where the verdict is certain; and where those who wait have
+/// waited for long already.
 constexpr std::int64_t kPythonPatience = 180'000'000;
+constexpr std::int64_t kLatePatience = 2'000'000'000;
+
+bool was_late(const Verdict& verdict) {
+  return verdict.kind == VerdictKind::TimeOut || verdict.kind == VerdictKind::Late;
+}
 
 }  // namespace
 
@@ -102,7 +108,7 @@ void Watch::consider(const Verdict& verdict, bool last) {
     const bool datatypes = verdict.kind == VerdictKind::Datatypes;
     const std::uint64_t once = datatypes ? (verdict.fields.empty() ? 0 : UINT64_MAX) : verdict.sequence;
     if (!warned_.emplace(verdict.communicator, once).second) return;
-    const std::uint32_t request = settings_.stacks != Stacks::Off ? request_stacks() : 0;
+    const std::uint32_t request = settings_.stacks != Stacks::Off ? request_stacks(verdict) : 0;
     const Report report = make_report(verdict, evidence_, observer_, request);
     if (settings_.log_level <= LogLevel::Warning) {
       log().print(log().format() == LogFormat::Json ? report.json + "\n" : report.text);
@@ -118,7 +124,7 @@ void Watch::consider(const Verdict& verdict, bool last) {
   }
   if (!claim(world)) return;  // a leader before us has said it
   const bool ask = settings_.stacks != Stacks::Off && !last && stacks_say_more();
-  const std::uint32_t request = ask ? request_stacks() : 0;
+  const std::uint32_t request = ask ? request_stacks(verdict) : 0;
   const Report report = make_report(verdict, evidence_, observer_, request);
   log().print(log().format() == LogFormat::Json ? report.json + "\n" : report.text);
   publish(report.json);
@@ -159,7 +165,7 @@ void Watch::publish(const std::string& json) {
   unlinkat(run_.fd(), "verdict.json.new", 0);
 }
 
-std::uint32_t Watch::request_stacks() {
+std::uint32_t Watch::request_stacks(const Verdict& verdict) {
   const std::uint32_t request = board_.stack_request.fetch_add(1) + 1;
   board_.command.fetch_add(1);
   futex_wake_all(board_.command);
@@ -167,14 +173,19 @@ std::uint32_t Watch::request_stacks() {
   const auto answered = [&] {
     for (std::size_t i = 0; i < evidence_.processes.size(); ++i) {
       const ProcessEvidence& process = evidence_.processes[i];
-      if (process.alive && process.world_rank >= 0 && observer_.reader(i).stacks(request).empty())
-        return false;
+      if (!process.alive || process.world_rank < 0) continue;
+      const RecordReader& reader = observer_.reader(i);
+      const bool python = process.python && !process.has_left();
+      if (reader.stacks(request).empty() || (python && !reader.python(request))) return false;
     }
     return true;
   };
   const bool python = std::any_of(evidence_.processes.begin(), evidence_.processes.end(),
                                   [](const ProcessEvidence& process) { return process.python; });
-  const std::int64_t deadline = monotonic_ns() + (python ? kPythonPatience : kStackPatience);
+  const std::int64_t patience = !python             ? kStackPatience
+                                : was_late(verdict) ? kLatePatience
+                                                    : kPythonPatience;
+  const std::int64_t deadline = monotonic_ns() + patience;
   while (!answered() && monotonic_ns() < deadline) usleep(1000);
   return request;
 }

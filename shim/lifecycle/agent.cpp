@@ -90,7 +90,6 @@ class Agent {
     if (request == answered_) return;
     answered_ = request;
     if (process_.settings().stacks == Stacks::Off) return;
-    // The answer counts as complete when the stacks are there.
     if (process_.recorder()->header().phase != Phase::Exiting) capture_python(*process_.recorder(), request);
     capture_stacks(*process_.recorder(), request);
   }

@@ -12,14 +12,10 @@
 #include <cstring>
 
 #include "lifecycle/own_thread.h"
-#include "record/clock.h"
 #include "record/file_descriptor.h"
-#include "record/futex.h"
 
 namespace accel {
 namespace {
-
-constexpr std::int64_t kPatience = 100'000'000;
 
 /// What we use of CPython's API; stable from 3.8 to 3.13 at least.
 struct Api {
@@ -106,33 +102,37 @@ dump({}, {}, {})
 /// What Python calls the main thread; 0: not known.
 std::atomic<unsigned long> main_ident{0};
 
+/// The thread that waits for the GIL; at most one, which answers the latest request when it comes to it.
 struct Errand {
-  std::atomic<std::uint32_t> done{0};
-  std::atomic<bool> given_up{false};
-  std::atomic<bool> out{false};  ///< the thread is still there
-  std::string program;
+  std::atomic<bool> out{false};  ///< the thread is there
+  std::atomic<std::uint32_t> request{0};
+  std::atomic<Recorder*> recorder{nullptr};
 };
-Errand& errand() {
-  static auto* const one = new Errand;
-  return *one;
+Errand errand;
+
+void run_python(const std::string& program) {
+  constexpr int kFileInput = 257;  // Py_file_input
+  void* const names = api().new_dict();
+  api().set_item(names, "__builtins__", api().builtins());
+  void* const result = api().run(program.c_str(), kFileInput, names, names);
+  if (result == nullptr) api().clear_error();
+  if (result != nullptr) api().drop(result);
+  api().drop(names);
 }
 
 void* run_errand(void*) {
-  Errand& own = errand();
-  const int state = api().ensure();
-  if (!own.given_up.load()) {
-    constexpr int kFileInput = 257;  // Py_file_input
-    void* const names = api().new_dict();
-    api().set_item(names, "__builtins__", api().builtins());
-    void* const result = api().run(own.program.c_str(), kFileInput, names, names);
-    if (result == nullptr) api().clear_error();
-    if (result != nullptr) api().drop(result);
-    api().drop(names);
+  const FileDescriptor text(memfd_create("accel", MFD_CLOEXEC));
+  if (text) {
+    const int state = api().ensure();
+    const std::uint32_t request = errand.request.load();
+    run_python(fmt::format(kProgram, text.get(), main_ident.load(), getpid()));
+    api().release(state);
+    RecorderFile& file = errand.recorder.load()->file();
+    const ssize_t got = pread(text.get(), file.python, sizeof file.python, 0);
+    file.header.python_bytes = got > 0 ? static_cast<std::uint32_t>(got) : 0;
+    __atomic_store_n(&file.header.python_request, request, __ATOMIC_RELEASE);
   }
-  api().release(state);
-  own.done.store(1);
-  futex_wake_all(own.done);
-  own.out.store(false);
+  errand.out.store(false);
   return nullptr;
 }
 
@@ -145,30 +145,11 @@ void note_main_thread() {
 bool has_python() { return api().complete() && api().is_initialized() != 0; }
 
 void capture_python(Recorder& recorder, std::uint32_t request) {
-  RecorderFile& file = recorder.file();
-  if (file.header.python == 0 || !has_python()) return;
-  Errand& own = errand();
-  // An earlier one may still wait for the GIL.
-  if (own.out.exchange(true)) return;
-  const FileDescriptor text(memfd_create("accel", MFD_CLOEXEC));
-  if (!text) return own.out.store(false);
-  own.program = fmt::format(kProgram, text.get(), main_ident.load(), getpid());
-  own.done.store(0);
-  own.given_up.store(false);
-  if (!start_own_thread(run_errand)) return own.out.store(false);
-  const std::int64_t deadline = monotonic_ns() + kPatience;
-  while (own.done.load() == 0 && monotonic_ns() < deadline)
-    futex_wait(own.done, 0, deadline - monotonic_ns());
-  if (own.done.load() == 0) {
-    own.given_up.store(true);
-    static constexpr char kLate[] = "L\n";
-    std::memcpy(file.python, kLate, sizeof kLate - 1);
-    file.header.python_bytes = sizeof kLate - 1;
-  } else {
-    const ssize_t got = pread(text.get(), file.python, sizeof file.python, 0);
-    file.header.python_bytes = got > 0 ? static_cast<std::uint32_t>(got) : 0;
-  }
-  __atomic_store_n(&file.header.python_request, request, __ATOMIC_RELEASE);
+  if (recorder.file().header.python == 0 || !has_python()) return;
+  errand.recorder.store(&recorder);
+  errand.request.store(request);
+  if (errand.out.exchange(true)) return;
+  if (!start_own_thread(run_errand)) errand.out.store(false);
 }
 
 }  // namespace accel

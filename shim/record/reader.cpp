@@ -314,11 +314,11 @@ std::vector<StackRecord> RecordReader::stacks(std::uint32_t request) const {
   return all;
 }
 
-std::string RecordReader::python(std::uint32_t request) const {
+std::optional<std::string> RecordReader::python(std::uint32_t request) const {
   RecorderHeader header;
-  if (!read_header(header) || header.python_request != request) return {};
+  if (!read_header(header) || header.python_request != request) return std::nullopt;
   std::string result(std::min<std::size_t>(header.python_bytes, kPythonBytes), '\0');
-  if (!copy(offsetof(RecorderFile, python), result.data(), result.size())) return {};
+  if (!copy(offsetof(RecorderFile, python), result.data(), result.size())) return std::nullopt;
   return result;
 }
 

@@ -32,8 +32,8 @@ class RecordReader : public History {
 
   /// Stacks taken in answer to `request`.
   std::vector<StackRecord> stacks(std::uint32_t request) const;
-  /// What the interpreter has answered to `request`; empty: nothing, or there is none.
-  std::string python(std::uint32_t request) const;
+  /// What the interpreter has answered to `request`; nothing: it has not.
+  std::optional<std::string> python(std::uint32_t request) const;
   /// Lines of /proc/PID/maps that name a file.
   std::string maps() const;
 

@@ -195,10 +195,15 @@ std::vector<Frame> python_of(const Party& party, const ProcessEvidence& process,
   return {};
 }
 
-/// Stacks as symbolized frames, for each party.
-std::vector<std::vector<Frame>> stacks_of(const Verdict& verdict, const Evidence& evidence,
-                                          const Observer& observer, std::uint32_t stack_request) {
-  std::vector<std::vector<Frame>> result;
+/// Each party's stack as symbolized frames.
+struct Tracebacks {
+  std::vector<std::vector<Frame>> frames;
+  std::vector<int> without_python;  ///< world ranks whose interpreter has not answered
+};
+
+Tracebacks stacks_of(const Verdict& verdict, const Evidence& evidence, const Observer& observer,
+                     std::uint32_t stack_request) {
+  Tracebacks result;
   for (const Party& party : verdict.parties) {
     const RecordReader& reader = observer.reader(party.process);
     std::vector<std::uint64_t> pcs = party.site;
@@ -212,13 +217,15 @@ std::vector<std::vector<Frame>> stacks_of(const Verdict& verdict, const Evidence
     }
     std::vector<Frame> frames = pcs.empty() ? std::vector<Frame>{} : user_frames(reader.maps(), pcs);
     const ProcessEvidence& process = evidence.processes[party.process];
-    if (process.python && stack_request != 0) {
-      const std::vector<Frame> python = python_of(party, process, reader.python(stack_request));
+    if (process.python && stack_request != 0 && !process.has_left()) {
+      const std::optional<std::string> text = reader.python(stack_request);
+      if (!text) result.without_python.push_back(party.world_rank);
+      const std::vector<Frame> python = python_of(party, process, text.value_or(""));
       // A process that has gone on is shown where it is: the interpreter tells of no other time.
       if (!python.empty())
         frames = with_python(party.inside || party.site.empty() ? frames : std::vector<Frame>{}, python);
     }
-    result.push_back(std::move(frames));
+    result.frames.push_back(std::move(frames));
   }
   return result;
 }
@@ -434,7 +441,7 @@ Report make_report(const Verdict& verdict, const Evidence& evidence, const Obser
                    std::uint32_t stack_request) {
   const Party& about = subject(verdict);
   const ProcessEvidence& process = evidence.processes[about.process];
-  const auto stacks = stacks_of(verdict, evidence, observer, stack_request);
+  const auto [stacks, without_python] = stacks_of(verdict, evidence, observer, stack_request);
   const std::size_t index = static_cast<std::size_t>(&about - verdict.parties.data());
 
   std::string text = fmt::format("[accel] rank {} of {} on {} (pid {}): {}\n\n", about.world_rank,
@@ -453,6 +460,11 @@ Report make_report(const Verdict& verdict, const Evidence& evidence, const Obser
   std::vector<std::string> details = verdict.details;
   if (const std::string library = verdict.memory ? library_in(stacks[index]) : ""; !library.empty())
     details.push_back(fmt::format("it was {} that asked for the memory", library));
+  if (!without_python.empty()) {
+    details.push_back(
+        fmt::format("the interpreter of {} did not let go of the GIL in time: native frames only",
+                    processes(without_python)));
+  }
   for (const std::string& detail : details) text += "  " + detail + "\n";
   text += other_tracebacks(verdict, stacks);
   const std::string what_to_do = advice(verdict, evidence);

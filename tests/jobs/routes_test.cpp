@@ -151,5 +151,32 @@ world.Barrier()
   EXPECT_EQ(late.report.find("_PyEval"), std::string::npos) << late;
 }
 
+/// A call that keeps the GIL keeps us out: the report says so, and shows what there is.
+TEST(Python, AnInterpreterThatDoesNotAnswerIsSaid) {
+  Scratch scratch;
+  const std::string script = scratch.path() + "/train.py";
+  std::ofstream(script) << R"(import ctypes
+from mpi4py import MPI
+if MPI.COMM_WORLD.rank == 1:
+    ctypes.PyDLL(None).sleep(60)
+MPI.COMM_WORLD.Barrier()
+)";
+  const Outcome outcome = run(scratch, {Mpi::OpenMpi,
+                                        Way::Launcher,
+                                        2,
+                                        "/usr/bin/python3 " + script,
+                                        {{"ACCEL_WARN_AFTER", "0"}, {"ACCEL_TIMEOUT", "0.5"}},
+                                        {}});
+  EXPECT_EQ(outcome.status, 81) << outcome;
+  EXPECT_NE(outcome.report.find(
+                "  the interpreter of process 1 did not let go of the GIL in time: native frames only\n"),
+            std::string::npos)
+      << outcome;
+  EXPECT_NE(outcome.report.find("Traceback of process 0 (most recent call last):\n  File \"" + script +
+                                "\", line 5, in <module>\n    MPI.COMM_WORLD.Barrier()\n"),
+            std::string::npos)
+      << outcome;
+}
+
 }  // namespace
 }  // namespace accel::testing
