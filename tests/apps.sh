@@ -77,6 +77,26 @@ fi
 torchrun="/usr/bin/python3 -m torch.distributed.run --nproc_per_node 2 --redirects 0:1,1:1 --tee 0:1,1:1 --no_python $programs"
 ends "torchrun: mismatch" 80 'traceback : [accel] accel.DistributedOperationError: ' "$build/accelrun" $torchrun/faults count
 ends "torchrun: again with half the batch" 0 "$trained" "$build/accelrun" $knobs $torchrun/trainer --batch 64 --accum 1
+# From PyPI, with the distribution's PyTorch; ssh to this machine is played by sh, which deepspeed asks for.
+/usr/bin/python3 -m venv --system-site-packages "$place/venv"
+if "$place/venv/bin/pip" install -q --no-deps accelerate==0.34.2 huggingface_hub==0.24.0 safetensors psutil pyyaml \
+  packaging filelock requests urllib3 idna certifi charset_normalizer tqdm fsspec typing_extensions wheel setuptools hjson \
+  py-cpuinfo pynvml pydantic==1.10.13 >/dev/null 2>&1 &&
+  DS_BUILD_OPS=0 "$place/venv/bin/pip" install -q --no-deps --no-build-isolation deepspeed==0.12.6 >/dev/null 2>&1; then
+  accelerate="env PET_REDIRECTS=1 $place/venv/bin/accelerate launch --tee 1 --num_processes 2 --num_machines 1 --multi_gpu \
+    --no_python --mixed_precision no --dynamo_backend no --main_process_port 29511 $programs"
+  ends "accelerate launch: mismatch" 80 'traceback : [accel] accel.DistributedOperationError: ' "$build/accelrun" $accelerate/faults count
+  ends "accelerate launch: again with half the batch" 0 "$trained" "$build/accelrun" $knobs $accelerate/trainer --batch 64 --accum 1
+  printf '%s\n' '#!/bin/sh' 'while [ "${1#-}" != "$1" ]; do [ "$1" = -o ] && shift; shift; done' 'shift' 'exec sh -c "$*"' >"$place/venv/bin/ssh"
+  chmod +x "$place/venv/bin/ssh"
+  echo 'localhost slots=2' >"$place/hostfile"
+  deepspeed="deepspeed --hostfile $place/hostfile --no_python --no_local_rank --master_port 29512 $programs"
+  PATH=$place/venv/bin:$PATH
+  ends "deepspeed: mismatch" 80 'Process 1: float32[512], sum' "$build/accelrun" $deepspeed/faults count
+  ends "deepspeed: again with half the batch" 0 "$trained" "$build/accelrun" $knobs $deepspeed/trainer --batch 64 --accum 1
+else
+  echo "skipped accelerate launch and deepspeed: they cannot be had from PyPI"
+fi
 
 # mpi4py: the collective part of its own test suite, from PyPI's source archive of the version that Debian ships.
 version=$(/usr/bin/python3 -c 'import mpi4py; print(mpi4py.__version__)')
