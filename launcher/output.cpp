@@ -133,9 +133,16 @@ bool RankOutput::pump(File& file) {
 /// Whole lines with the tag before each; of what a progress bar has written over itself only the last.
 void RankOutput::show(File& file, std::string& shown, const char* begin, std::size_t bytes) {
   const char* const end = begin + bytes;
+  const bool bars = std::memchr(begin, '\r', bytes) != nullptr;
   while (begin < end) {
     const void* found = std::memchr(begin, '\n', static_cast<std::size_t>(end - begin));
     const char* const stop = found != nullptr ? static_cast<const char*>(found) : end;
+    if (found != nullptr && file.unfinished.empty() && !bars) {
+      shown += file.tag;
+      shown.append(begin, stop + 1);
+      begin = stop + 1;
+      continue;
+    }
     file.unfinished.append(begin, stop);
     begin = stop;
     // A line may end with \r\n.
@@ -143,14 +150,13 @@ void RankOutput::show(File& file, std::string& shown, const char* begin, std::si
     const auto bar = file.unfinished.rfind('\r', returns ? file.unfinished.size() - 2 : std::string::npos);
     if (bar != std::string::npos && file.unfinished.size() > 1) file.unfinished.erase(0, bar + 1);
     if (found == nullptr) break;
-    if (!mentioned_.load(std::memory_order_relaxed) && mentions_out_of_memory(file.unfinished))
-      mentioned_.store(true);
     shown += file.tag;
     shown += file.unfinished;
     shown += '\n';
     file.unfinished.clear();
     ++begin;
   }
+  if (!mentioned_.load(std::memory_order_relaxed) && mentions_out_of_memory(shown)) mentioned_.store(true);
   file.unfinished_since_ns = monotonic_ns();
 }
 

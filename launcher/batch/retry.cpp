@@ -2,8 +2,6 @@
 
 #include <accel/accel.h>
 #include <fmt/format.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,13 +11,11 @@
 #include <sstream>
 
 #include "launcher/batch/adjustable.h"
+#include "launcher/batch/between_attempts.h"
 #include "launcher/batch/memory_of_sizes.h"
-#include "launcher/descendants.h"
 #include "launcher/failure.h"
-#include "launcher/gpus.h"
 #include "launcher/host_memory.h"
 #include "launcher/language.h"
-#include "record/clock.h"
 #include "report/log.h"
 #include "report/report.h"
 
@@ -27,11 +23,6 @@ namespace accel {
 namespace {
 
 using Json = nlohmann::json;
-
-/// How long what is left of an attempt may take to end when it is told to.
-constexpr std::int64_t kGrace = 5'000'000'000;
-/// How long the driver may take to give a dead process's memory back.
-constexpr std::int64_t kMemoryPatience = 50'000'000'000;
 
 /// What ran out where.
 struct Shortage {
@@ -280,47 +271,6 @@ class Retries {
               "{}；已记录在 {}，请重新启动（退出码 {}）", change(next), request_.state_file,
               static_cast<int>(ACCEL_EXIT_REQUEUE)));
     return ACCEL_EXIT_REQUEUE;
-  }
-
-  /// Whatever is left of the job below us, and nothing else.
-  void clear_away() {
-    const auto collect = [] {
-      while (waitpid(-1, nullptr, WNOHANG) > 0) {}
-    };
-    for (const pid_t pid : descendants()) kill(pid, SIGTERM);
-    const std::int64_t deadline = monotonic_ns() + kGrace;
-    for (collect(); !descendants().empty() && monotonic_ns() < deadline; collect()) usleep(1000);
-    kill_descendants();
-    for (collect(); !descendants().empty(); collect()) usleep(1000);
-  }
-
-  /// Until the driver no longer knows the processes of the attempt; seconds that it took.
-  double wait_for_memory(const std::vector<std::int32_t>& ours) {
-    const std::int64_t begun = monotonic_ns();
-    const auto seconds = [&] { return static_cast<double>(monotonic_ns() - begun) / 1e9; };
-    for (;;) {
-      const std::optional<Gpus> gpus = look_at_gpus();
-      if (!gpus) return seconds();
-      std::string foreign;
-      bool held = false;
-      for (std::size_t device = 0; device < gpus->all.size(); ++device) {
-        for (const std::int32_t pid : gpus->all[device].processes) {
-          const bool own = std::find(ours.begin(), ours.end(), pid) != ours.end();
-          held = held || own;
-          if (!own) foreign += words(" process {} on GPU {};", " 进程 {}（GPU {}）；", pid, device);
-        }
-      }
-      if (!held) {
-        if (!foreign.empty()) say(words("others hold memory, too:{}", "其他进程也占用显存：{}", foreign));
-        return seconds();
-      }
-      if (monotonic_ns() - begun > kMemoryPatience) {
-        say(words("after {:.0f} s the GPU's memory is not back yet; going on",
-                  "{:.0f} 秒后显存仍未释放；继续", seconds()));
-        return seconds();
-      }
-      usleep(50'000);
-    }
   }
 
   int ranks() const { return last_ ? last_->ranks : 0; }

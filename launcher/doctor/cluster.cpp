@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <future>
+#include <map>
 #include <set>
 #include <sstream>
+#include <string_view>
 
 #include "launcher/captured.h"
 #include "launcher/doctor/checks.h"
@@ -39,10 +42,30 @@ struct Host {
   std::string name;
   std::string trouble;  ///< why it could not be asked
   std::string remedy;
-  std::string kernel, driver;
-  double clock_ahead = 0;  ///< seconds, of ours
-  double uncertainty = 0;  ///< of that
+  std::map<std::string, std::string> versions;  ///< kernel, driver, CUDA, NCCL: those that it has
+  double clock_ahead = 0;                       ///< seconds, of ours
+  double uncertainty = 0;                       ///< of that
 };
+
+/// A line each: name=value, or nothing behind the sign. The loader's NCCL is the one that a program without a
+/// path of its own gets.
+constexpr const char* kQuestion =
+    "echo kernel=$(uname -r); echo clock=$(date +%s.%N); "
+    "echo driver=$(sed -n 's/.*Module *\\([0-9.]*\\).*/\\1/p' /proc/driver/nvidia/version 2>/dev/null | head "
+    "-1); "
+    "PATH=$PATH:/sbin:/usr/sbin; "
+    "library() { f=$(ldconfig -p 2>/dev/null | sed -n \"s/.*$1.* => //p\" | head -1); "
+    "[ -n \"$f\" ] && readlink -f \"$f\" | sed -n 's/.*[.]so[.]\\([0-9]*[.][0-9.]*\\)$/\\1/p'; }; "
+    "echo CUDA=$(library 'libcudart\\.so'); echo NCCL=$(library 'libnccl\\.so')";
+
+/// Those of which different versions on different hosts have been seen to break jobs, with what follows.
+constexpr std::pair<const char*, const char*> kSkews[] = {
+    {"driver", "the same driver everywhere: NCCL and CUDA choose by it"},
+    {"CUDA", "the same CUDA runtime everywhere, unless each program brings its own"},
+    {"NCCL",
+     "the same NCCL everywhere, unless each program brings its own: versions do not always talk to each "
+     "other"},
+    {"kernel", ""}};
 
 bool resolves(const std::string& host) {
   addrinfo* found = nullptr;
@@ -82,13 +105,10 @@ Host ask(const std::string& name) {
     host.remedy = "add it to /etc/hosts or DNS, or name it as the other hosts do";
     return host;
   }
-  const std::string question =
-      "uname -r; date +%s.%N; sed -n 's/.*Module *\\([0-9.]*\\).*/\\1/p' /proc/driver/nvidia/version "
-      "2>/dev/null | head -1";
-  std::vector<std::string> words = {"sh", "-c", question};
+  std::vector<std::string> words = {"sh", "-c", kQuestion};
   if (!is_here(name)) {
-    words = {"ssh", "-o",    "BatchMode=yes", "-o", "ConnectTimeout=5", "-o", "StrictHostKeyChecking=yes",
-             name,  question};
+    words = {"ssh", "-o",     "BatchMode=yes", "-o", "ConnectTimeout=5", "-o", "StrictHostKeyChecking=yes",
+             name,  kQuestion};
   }
   const double before = now_seconds();
   const Captured answer = run_captured(words, 8 * kSecond);
@@ -97,11 +117,18 @@ Host ask(const std::string& name) {
     explain_ssh(answer.output, answer.timed_out, host);
     return host;
   }
+  // A login shell may greet first.
   std::istringstream lines(answer.output);
-  double clock = 0;
-  lines >> host.kernel >> clock >> host.driver;
-  host.clock_ahead = clock - (before + after) / 2;
-  host.uncertainty = (after - before) / 2;
+  for (std::string word; lines >> word;) {
+    const auto equals = word.find('=');
+    if (equals == std::string::npos || equals + 1 == word.size()) continue;
+    if (word.starts_with("clock=")) {
+      host.clock_ahead = std::strtod(word.c_str() + equals + 1, nullptr) - (before + after) / 2;
+      host.uncertainty = (after - before) / 2;
+    } else {
+      host.versions[word.substr(0, equals)] = word.substr(equals + 1);
+    }
+  }
   return host;
 }
 
@@ -201,25 +228,29 @@ Findings check_hosts(const std::string& hostfile) {
       findings.push_back({Level::Error, "host " + host.name, host.trouble, host.remedy});
       continue;
     }
-    findings.push_back(
-        {Level::Ok, "host " + host.name,
-         fmt::format("{}kernel {}{}", is_here(host.name) ? "is this machine; " : "ssh without a password; ",
-                     host.kernel, host.driver.empty() ? "" : ", driver " + host.driver),
-         ""});
+    std::string versions;
+    for (const auto& [what, version] : host.versions)
+      versions += fmt::format("{}{} {}", versions.empty() ? "" : ", ", what, version);
+    findings.push_back({Level::Ok, "host " + host.name,
+                        (is_here(host.name) ? "is this machine; " : "ssh without a password; ") + versions,
+                        ""});
     answered.push_back(host);
   }
   for (const Host& host : answered) {
     const Host& first = answered.front();
-    if (host.driver != first.driver) {
-      findings.push_back({Level::Warning, "host " + host.name,
-                          fmt::format("driver {} here, {} on {}", host.driver.empty() ? "none" : host.driver,
-                                      first.driver.empty() ? "none" : first.driver, first.name),
-                          "the same driver everywhere: NCCL and CUDA choose by it"});
-    }
-    if (host.kernel != first.kernel) {
-      findings.push_back({Level::Warning, "host " + host.name,
-                          fmt::format("kernel {} here, {} on {}", host.kernel, first.kernel, first.name),
-                          ""});
+    const auto version = [](const Host& of, const char* what) {
+      const auto found = of.versions.find(what);
+      return found != of.versions.end() ? found->second : std::string("none");
+    };
+    for (const auto& [what, remedy] : kSkews) {
+      // A library that the loader does not find may still come with the program; a driver does not.
+      const bool both = host.versions.contains(what) && first.versions.contains(what);
+      if (version(host, what) == version(first, what) || (!both && what != std::string_view("driver")))
+        continue;
+      findings.push_back(
+          {Level::Warning, "host " + host.name,
+           fmt::format("{} {} here, {} on {}", what, version(host, what), version(first, what), first.name),
+           remedy});
     }
     if (std::abs(host.clock_ahead) - host.uncertainty > 1) {
       findings.push_back({Level::Warning, "host " + host.name,

@@ -16,6 +16,7 @@ class Log {
   /// A whole report, as it is.
   void print(const std::string& text) const;
   LogFormat format() const { return format_; }
+  bool on_stderr() const { return path_.empty(); }
 
  private:
   LogLevel level_ = LogLevel::Warning;

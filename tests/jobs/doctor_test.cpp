@@ -61,10 +61,11 @@ TEST_F(Doctor, OtherHosts) {
   write("ssh", R"(#!/bin/sh
 while [ "$1" = -o ]; do shift 2; done
 case $1 in
-  127.0.0.2) uname -r; date +%s.%N; echo 550.54 ;;
+  127.0.0.2) echo kernel=$(uname -r); echo clock=$(date +%s.%N)
+             echo driver=550.54; echo CUDA=12.4.127; echo NCCL=2.21.5 ;;
   127.0.0.3) echo "Permission denied (publickey,password)."; exit 255 ;;
   127.0.0.4) echo "Host key verification failed."; exit 255 ;;
-  127.0.0.5) uname -r; echo $(($(date +%s) + 90)).0; echo 535.54 ;;
+  127.0.0.5) echo kernel=$(uname -r); echo clock=$(($(date +%s) + 90)).0; echo driver=535.54; echo CUDA=; echo NCCL=2.18.3 ;;
   127.0.0.6) sleep 30 ;;
 esac
 )");
@@ -74,7 +75,9 @@ esac
   const Outcome outcome = examine("--hostfile " + hosts, "PATH=" + directory + ":$PATH");
   EXPECT_EQ(outcome.status, 69) << outcome;
   EXPECT_LT(outcome.seconds, 15) << "all at once";
-  expect_line(outcome, "ok       host 127.0.0.2: ssh without a password; kernel ");
+  expect_line(
+      outcome,
+      "ok       host 127.0.0.2: ssh without a password; CUDA 12.4.127, NCCL 2.21.5, driver 550.54, kernel ");
   expect_line(outcome,
               "error    host 127.0.0.3: ssh wants a password\n           → ssh-copy-id 127.0.0.3; mpirun "
               "cannot type one\n");
@@ -82,6 +85,8 @@ esac
       outcome,
       "error    host 127.0.0.4: ssh: its host key is not known\n           → ssh-keyscan 127.0.0.4 >> ");
   expect_line(outcome, "warning  host 127.0.0.5: driver 535.54 here, 550.54 on 127.0.0.2\n");
+  expect_line(outcome, "warning  host 127.0.0.5: NCCL 2.18.3 here, 2.21.5 on 127.0.0.2\n");
+  EXPECT_EQ(outcome.output.find("CUDA none"), std::string::npos) << "it may come with the program";
   expect_line(outcome, "warning  host 127.0.0.5: its clock is +");
   expect_line(outcome, "error    host 127.0.0.6: ssh gets no answer\n");
   expect_line(outcome, "error    host no.such.host.invalid: its name is not known here\n");
@@ -91,7 +96,7 @@ esac
 TEST_F(Doctor, MpirunReachesEveryHostOfTheFile) {
   const Outcome outcome = examine("--hostfile " + write("hosts", "localhost slots=2\n"));
   EXPECT_EQ(outcome.status, 0) << outcome;
-  expect_line(outcome, "ok       host localhost: is this machine; kernel ");
+  expect_line(outcome, "ok       host localhost: is this machine; ");
   expect_line(outcome, " hostname: all 1 hosts answer\n");
 }
 

@@ -283,6 +283,23 @@ TEST_F(Retry, CtrlCEndsItBetweenAttemptsToo) {
   run_shell("pkill -KILL -f \"[n]ccl/trainer\"");
 }
 
+/// On a terminal one line says what it waits for, and is gone when that is over; elsewhere there is none.
+TEST_F(Retry, AStatusLineOnATerminal) {
+  const std::string command = "ACCEL_STANDIN_GPU_MEMORY=48M ACCEL_RUN_DIR=" + scratch_.path() + " " +
+                              build_directory() + "/accelrun --batch arg:--batch --max-attempts 2 " +
+                              launcher(Mpi::Nccl, 2) + " " + build_directory() +
+                              "/programs/nccl/trainer --batch 64 --child";
+  const Outcome terminal = run_shell("script -qefc \"" + command + "\" /dev/null");
+  EXPECT_NE(terminal.output.find("\r\033[K[accel] 2 processes of the last attempt are still ending (1 s)"),
+            std::string::npos)
+      << terminal;
+  EXPECT_NE(terminal.output.find("still ending (5 s)\r\033[K[accel] attempt 1 ran out of memory: "),
+            std::string::npos)
+      << terminal;
+  EXPECT_EQ(run_shell(command).output.find("still ending"), std::string::npos);
+  run_shell("pkill -KILL -f \"[n]ccl/trainer\"");
+}
+
 /// With each MPI's own launcher in front.
 TEST_F(Retry, UnderMpirun) {
   const std::string script = write("rank.sh",
