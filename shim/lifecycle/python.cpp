@@ -12,7 +12,6 @@
 #include <cstring>
 
 #include "lifecycle/own_thread.h"
-#include "record/file_descriptor.h"
 
 namespace accel {
 namespace {
@@ -20,6 +19,7 @@ namespace {
 /// What we use of CPython's API; stable from 3.8 to 3.13 at least.
 struct Api {
   int (*is_initialized)() = nullptr;
+  int (*is_finalizing)() = nullptr;  ///< may be missing
   int (*ensure)() = nullptr;
   void (*release)(int) = nullptr;
   void* (*new_dict)() = nullptr;
@@ -56,6 +56,8 @@ Api find_api() {
       function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, name));
     };
     take(api.is_initialized, "Py_IsInitialized");
+    take(api.is_finalizing, "Py_IsFinalizing");
+    if (api.is_finalizing == nullptr) take(api.is_finalizing, "_Py_IsFinalizing");  // before 3.13
     take(api.ensure, "PyGILState_Ensure");
     take(api.release, "PyGILState_Release");
     take(api.new_dict, "PyDict_New");
@@ -77,7 +79,7 @@ const Api& api() {
 /// Writes a line a thread, "T tid name", and a line a frame behind it, innermost first. Nothing of the
 /// program's own namespaces is touched, and nothing is imported that it does not have but linecache, which
 /// needs no more.
-constexpr const char* kProgram = R"(
+constexpr const char kProgram[] = R"(
 def dump(descriptor, main, pid):
     import _thread, linecache, sys
     threads = {{main: (pid, "MainThread")}}
@@ -106,32 +108,37 @@ std::atomic<unsigned long> main_ident{0};
 struct Errand {
   std::atomic<bool> out{false};  ///< the thread is there
   std::atomic<std::uint32_t> request{0};
-  std::atomic<Recorder*> recorder{nullptr};
+  Recorder* recorder = nullptr;
+  int text = -1;  ///< a file in memory; the dead errand's stays open: its process is ending
+  char program[2048] = {};
 };
 Errand errand;
+static_assert(sizeof kProgram < sizeof errand.program - 64);
 
-void run_python(const std::string& program) {
-  constexpr int kFileInput = 257;  // Py_file_input
-  void* const names = api().new_dict();
-  api().set_item(names, "__builtins__", api().builtins());
-  void* const result = api().run(program.c_str(), kFileInput, names, names);
-  if (result == nullptr) api().clear_error();
-  if (result != nullptr) api().drop(result);
-  api().drop(names);
-}
-
+/// An interpreter that ends meanwhile ends this thread, by pthread_exit from inside any of its functions: an
+/// unwinding that must find nothing here to destroy (the unwinder is libgcc_s's, our landing pads would be a
+/// static one's, and the two abort).
 void* run_errand(void*) {
-  const FileDescriptor text(memfd_create("accel", MFD_CLOEXEC));
-  if (text) {
-    const int state = api().ensure();
-    const std::uint32_t request = errand.request.load();
-    run_python(fmt::format(kProgram, text.get(), main_ident.load(), getpid()));
-    api().release(state);
-    RecorderFile& file = errand.recorder.load()->file();
-    const ssize_t got = pread(text.get(), file.python, sizeof file.python, 0);
-    file.header.python_bytes = got > 0 ? static_cast<std::uint32_t>(got) : 0;
-    __atomic_store_n(&file.header.python_request, request, __ATOMIC_RELEASE);
-  }
+  const Api& python = api();
+  // Right before, for an interpreter that is gone crashes those who want in; and it takes milliseconds to go.
+  const bool lives =
+      python.is_initialized() != 0 && (python.is_finalizing == nullptr || python.is_finalizing() == 0);
+  if (!lives) return nullptr;
+  const int state = python.ensure();
+  const std::uint32_t request = errand.request.load();
+  constexpr int kFileInput = 257;  // Py_file_input
+  void* const names = python.new_dict();
+  python.set_item(names, "__builtins__", python.builtins());
+  void* const result = python.run(errand.program, kFileInput, names, names);
+  if (result == nullptr) python.clear_error();
+  if (result != nullptr) python.drop(result);
+  python.drop(names);
+  python.release(state);
+  RecorderFile& file = errand.recorder->file();
+  const ssize_t got = pread(errand.text, file.python, sizeof file.python, 0);
+  close(errand.text);
+  file.header.python_bytes = got > 0 ? static_cast<std::uint32_t>(got) : 0;
+  __atomic_store_n(&file.header.python_request, request, __ATOMIC_RELEASE);
   errand.out.store(false);
   return nullptr;
 }
@@ -146,10 +153,16 @@ bool has_python() { return api().complete() && api().is_initialized() != 0; }
 
 void capture_python(Recorder& recorder, std::uint32_t request) {
   if (recorder.file().header.python == 0 || !has_python()) return;
-  errand.recorder.store(&recorder);
   errand.request.store(request);
   if (errand.out.exchange(true)) return;
-  if (!start_own_thread(run_errand)) errand.out.store(false);
+  errand.recorder = &recorder;
+  errand.text = memfd_create("accel", MFD_CLOEXEC);
+  *fmt::format_to_n(errand.program, sizeof errand.program - 1, kProgram, errand.text, main_ident.load(),
+                    getpid())
+       .out = '\0';
+  if (errand.text >= 0 && start_own_thread(run_errand)) return;
+  close(errand.text);
+  errand.out.store(false);
 }
 
 }  // namespace accel

@@ -97,6 +97,16 @@ class Recorder {
     if (ticket.thread != nullptr) __atomic_store_n(&ticket.thread->current, 0, __ATOMIC_RELEASE);
   }
 
+  /// A thread waits for a call that has returned before it was done. `call`: of the latest numbered call on a
+  /// communicator, what ThreadRecord::current says while a thread is in it.
+  std::uint64_t latest_call(int slot) const {
+    return 2 * (load(file_->communicators[slot].position) + 1) +
+           static_cast<std::uint64_t>(Ring::Collectives);
+  }
+  static void wait_for(ThreadRecord& thread, std::uint64_t call) {
+    __atomic_store_n(&thread.current, call, __ATOMIC_RELEASE);
+  }
+
   /// This thread's slot; nullptr where there are more threads than slots. Given back when the thread ends.
   ThreadRecord* claim_thread();
 

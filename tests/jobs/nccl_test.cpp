@@ -106,6 +106,9 @@ TEST_P(Nccl, ARankThatLeavesIsNamed) {
       {"leaves-before",
        82,
        {"process 1 has exited with status 3 while processes 0, 2, 3 wait for it in ncclCommInitRank."}},
+      {"leaves-before-polling",
+       82,
+       {"process 1 has exited with status 3 while processes 0, 2, 3 wait for it in ncclCommInitRank."}},
       {"throws", 85, {"accel.CrashError: process 1 was killed by signal 6 (SIGABRT)."}},
   };
   for (const Expectation& expected : faults) {
@@ -172,6 +175,7 @@ TEST_P(Nccl, SendsThatWaitForEachOtherAreADeadlock) {
 TEST_P(Nccl, LateRanksAreWarnedOfThenTimedOut) {
   const std::pair<const char*, const char*> faults[] = {
       {"never", "processes 0, 2, 3 have waited in ncclCommInitRank for 1."},
+      {"never-polling", "processes 0, 2, 3 have waited in ncclCommInitRank for 1."},
       {"data-loader", "processes 0, 2, 3 have waited in ncclAllReduce for 1."},
       {"blocked-stream", "processes 0-3 have waited in ncclAllReduce for 1."},
       {"blocked-stream", "not a usage error"},

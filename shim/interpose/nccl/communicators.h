@@ -26,8 +26,9 @@ struct Communicator {
   int size = 0;
   std::uint64_t key = 0;
   std::atomic<std::uint64_t> children{0};
-  std::atomic<std::uint64_t> ops{0};  ///< made with ncclRedOpCreatePreMulSum
-  std::vector<PairRecord*> pairs[2];  ///< by peer: sends, receives; found at their first use
+  std::atomic<std::uint64_t> ops{0};           ///< made with ncclRedOpCreatePreMulSum
+  std::atomic<std::uint64_t> initializing{0};  ///< non-blocking: its creation's ThreadRecord::current
+  std::vector<PairRecord*> pairs[2];           ///< by peer: sends, receives; found at their first use
   std::mutex mutex;
 
   /// nullptr where there are too many.

@@ -90,6 +90,13 @@ void Launch::end(int result) {
   }
 }
 
+namespace {}  // namespace
+
+void settle(Recorder& recorder, Communicator& created, const Handle* handle, int result) {
+  if (result == kInProgress) created.initializing.store(recorder.latest_call(created.slot));
+  resolve(recorder, created, accepted(result) ? *handle : 0);
+}
+
 namespace {
 
 /// Ends the outermost group with all that stands in it.
@@ -114,7 +121,7 @@ int end_group(const Session& now, Group& together, End&& really) {
   const int result = really();
   launch.end(result);
   for (const auto& creation : creations)
-    resolve(*now.recorder, *creation.communicator, accepted(result) ? *creation.handle : 0);
+    settle(*now.recorder, *creation.communicator, creation.handle, result);
   return result;
 }
 

@@ -68,7 +68,7 @@ int create(const Session& now, const Key& key, int rank, int size, Handle* handl
   Launch launch(unchecked, &pending, 1);
   const int result = really();
   launch.end(result);
-  resolve(*now.recorder, *pending.communicator, accepted(result) ? *handle : 0);
+  settle(*now.recorder, *pending.communicator, handle, result);
   return result;
 }
 
@@ -260,6 +260,22 @@ ACCEL_EXPORT int ncclCommAbort(Handle comm) {
   if (const Session* now = nccl::active()) nccl::forget(*now->recorder, comm, kCommunicatorAborted);
   const DepthGuard guard(thread_state.nested);
   return next(comm);
+}
+
+/// By this a program waits for a non-blocking communicator: until it exists, the thread is still in the call
+/// that makes it.
+ACCEL_EXPORT int ncclCommGetAsyncError(Handle comm, int* error) {
+  REAL(CommGetAsyncError, Handle, int*);
+  const int result = next(comm, error);
+  const Session* now = nccl::active();
+  nccl::Communicator* own = now != nullptr && result == nccl::kSuccess ? nccl::communicator(comm) : nullptr;
+  const std::uint64_t call = own != nullptr ? own->initializing.load(std::memory_order_relaxed) : 0;
+  ThreadRecord* thread = call != 0 ? thread_record(*now->recorder) : nullptr;
+  if (thread == nullptr) return result;
+  const bool waits = *error == nccl::kInProgress;
+  if (!waits) own->initializing.store(0);
+  Recorder::wait_for(*thread, waits ? call : 0);
+  return result;
 }
 
 ACCEL_EXPORT int ncclCommRevoke(Handle comm, int flags) {

@@ -67,6 +67,9 @@ class Launch {
   int verdict_ = kSuccess;
 };
 
+/// After the call that makes a communicator has returned: it exists, or will (ncclInProgress), or does not.
+void settle(Recorder& recorder, Communicator& created, const Handle* handle, int result);
+
 /// After a verdict: what the program's next call returns; 0: there is none. Sets what ncclGetLastError says.
 int standing_verdict();
 

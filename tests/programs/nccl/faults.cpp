@@ -175,7 +175,19 @@ void prepare(const std::string& fault) {
   if (is("oom-collective", fault)) setenv("ACCEL_STANDIN_NCCL_LAZY_MEMORY", "2147483648", 1);
 }
 
-void create(const std::string& fault) {
+/// Without blocking, as PyTorch does it by TORCH_NCCL_USE_COMM_NONBLOCKING.
+void join_polling(int size, const ncclUniqueId& id, int rank) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  NCCL(ncclCommInitRankConfig(&comm, size, id, rank, &config));
+  for (ncclResult_t state = ncclInProgress; state == ncclInProgress; usleep(1000))
+    NCCL(ncclCommGetAsyncError(comm, &state));
+}
+
+void create(const std::string& wanted) {
+  const std::size_t suffix = wanted.rfind("-polling");
+  const bool polls = suffix != std::string::npos;
+  const std::string fault = wanted.substr(0, suffix);
   const bool odd = me.rank == 1;
   const ncclUniqueId id = share_id(me);
   int rank = me.rank;
@@ -194,6 +206,7 @@ void create(const std::string& fault) {
     std::exit(3);
   }
   if (is("leaves-before", fault)) arrive(me);
+  if (polls) return join_polling(size, id, rank);
   NCCL(ncclCommInitRank(&comm, size, id, rank));
   if (is("id-twice", fault)) NCCL(ncclCommInitRank(&comm, size, id, rank));
 }
