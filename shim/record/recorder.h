@@ -97,14 +97,16 @@ class Recorder {
     if (ticket.thread != nullptr) __atomic_store_n(&ticket.thread->current, 0, __ATOMIC_RELEASE);
   }
 
-  /// A thread waits for a call that has returned before it was done. `call`: of the latest numbered call on a
-  /// communicator, what ThreadRecord::current says while a thread is in it.
-  std::uint64_t latest_call(int slot) const {
-    return 2 * (load(file_->communicators[slot].position) + 1) +
-           static_cast<std::uint64_t>(Ring::Collectives);
+  /// The latest numbered call on a communicator has returned before it was done. The value names it below.
+  std::uint64_t keep_open(int slot) {
+    const std::uint64_t position = load(file_->communicators[slot].position);
+    store(file_->collectives[position % kCollectives].returned, std::uint16_t{0});
+    return 2 * (position + 1) + static_cast<std::uint64_t>(Ring::Collectives);
   }
-  static void wait_for(ThreadRecord& thread, std::uint64_t call) {
-    __atomic_store_n(&thread.current, call, __ATOMIC_RELEASE);
+  /// The thread waits for it, or has learnt that it is done.
+  void wait_for(ThreadRecord& thread, std::uint64_t call, bool done) {
+    if (done) store(file_->collectives[(call / 2 - 1) % kCollectives].returned, std::uint16_t{1});
+    __atomic_store_n(&thread.current, done ? 0 : call, __ATOMIC_RELEASE);
   }
 
   /// This thread's slot; nullptr where there are more threads than slots. Given back when the thread ends.

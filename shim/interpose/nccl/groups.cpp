@@ -93,7 +93,7 @@ void Launch::end(int result) {
 namespace {}  // namespace
 
 void settle(Recorder& recorder, Communicator& created, const Handle* handle, int result) {
-  if (result == kInProgress) created.initializing.store(recorder.latest_call(created.slot));
+  if (result == kInProgress) created.initializing.store(recorder.keep_open(created.slot));
   resolve(recorder, created, accepted(result) ? *handle : 0);
 }
 

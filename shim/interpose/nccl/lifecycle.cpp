@@ -272,9 +272,9 @@ ACCEL_EXPORT int ncclCommGetAsyncError(Handle comm, int* error) {
   const std::uint64_t call = own != nullptr ? own->initializing.load(std::memory_order_relaxed) : 0;
   ThreadRecord* thread = call != 0 ? thread_record(*now->recorder) : nullptr;
   if (thread == nullptr) return result;
-  const bool waits = *error == nccl::kInProgress;
-  if (!waits) own->initializing.store(0);
-  Recorder::wait_for(*thread, waits ? call : 0);
+  const bool done = *error != nccl::kInProgress;
+  if (done) own->initializing.store(0);
+  now->recorder->wait_for(*thread, call, done);
   return result;
 }
 
