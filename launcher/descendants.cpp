@@ -11,7 +11,7 @@
 
 namespace accel {
 
-std::vector<pid_t> descendants() {
+std::vector<pid_t> descendants(pid_t of) {
   std::multimap<pid_t, pid_t> children;
   if (DIR* proc = opendir("/proc")) {
     while (const dirent* entry = readdir(proc)) {
@@ -21,7 +21,7 @@ std::vector<pid_t> descendants() {
     }
     closedir(proc);
   }
-  std::vector<pid_t> found{getpid()};
+  std::vector<pid_t> found{of};
   for (std::size_t i = 0; i < found.size(); ++i) {
     const auto [first, last] = children.equal_range(found[i]);
     for (auto child = first; child != last; ++child) found.push_back(child->second);

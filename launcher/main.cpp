@@ -8,6 +8,8 @@
 #include "launcher/doctor/doctor.h"
 #include "launcher/failure.h"
 #include "launcher/options.h"
+#include "launcher/stacks.h"
+#include "report/symbols.h"
 
 namespace accel {
 namespace {
@@ -25,6 +27,7 @@ int dispatch(int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
   if (first == "doctor") return doctor::main(argc - 1, argv + 1);
   if (first == "diff") return diff_main(argc - 1, argv + 1);
+  if (first == "stacks") return stacks_main(argc - 1, argv + 1);
   if (first == "report") return report_main(argc - 1, argv + 1);
   return run(argc, argv);
 }
@@ -34,6 +37,7 @@ int dispatch(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
+    accel::search_debug_files_everywhere();
     return accel::dispatch(argc, argv);
   } catch (const accel::Failure& failure) {
     std::cerr << "accelrun: " << failure.what() << "\n";

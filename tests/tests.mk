@@ -124,7 +124,7 @@ $(BUILD)/tests/drift.nccl: tests/drift/nccl.cpp tests/drift/nccl_names.sh tests/
 check-headers: ## The tables against the headers of other NCCL versions (downloads them)
 	@tests/drift/nccl_versions.sh $(BUILD) $(CUDA_INCLUDE)
 
-$(BUILD)/suites/unit: $(UNIT) $(CORE) $(filter-out %/main.o,$(LAUNCHER))
+$(BUILD)/suites/unit: $(UNIT) $(CORE) $(addprefix $(BUILD)/shim/lifecycle/,stacks.o unwind.o) $(filter-out %/main.o,$(LAUNCHER))
 	@mkdir -p $(@D)
 	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ $(LAUNCHER_LIBRARIES) -lgtest -lgtest_main -ldl -pthread)
 $(BUILD)/suites/jobs: $(JOBS)

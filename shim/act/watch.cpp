@@ -9,10 +9,12 @@
 #include <cstdlib>
 #include <map>
 
+#include "act/stack_request.h"
 #include "judge/setup.h"
 #include "record/futex.h"
 #include "record/process_stat.h"
 #include "report/log.h"
+#include "report/names.h"
 #include "report/report.h"
 
 namespace accel {
@@ -20,21 +22,17 @@ namespace {
 
 /// A leader that slept longer than this between two turns did not see what happened meanwhile.
 constexpr std::int64_t kBlindAfter = 3'000'000'000;
-/// How long ranks may take to answer with their stacks: a rank that is stopped never does.
-constexpr std::int64_t kStackPatience = 60'000'000;
-/// How long an interpreter may take to let us in, where the verdict is certain; and where those who wait have
-/// waited for long already.
-constexpr std::int64_t kPythonPatience = 180'000'000;
-constexpr std::int64_t kLatePatience = 2'000'000'000;
-
-bool was_late(const Verdict& verdict) {
-  return verdict.kind == VerdictKind::TimeOut || verdict.kind == VerdictKind::Late;
+/// Who has waited for long already can wait for an interpreter, too.
+std::int64_t patience_for(const Verdict& verdict) {
+  const bool late = verdict.kind == VerdictKind::TimeOut || verdict.kind == VerdictKind::Late;
+  return late ? kLatePatience : kPythonPatience;
 }
 
 }  // namespace
 
 Watch::Watch(const RunDirectory& run, Board& board, const Settings& settings)
     : run_(run), board_(board), settings_(settings), observer_(run), bell_(run.open_bell()) {
+  show_full_names(settings.full_names);
   policy_.timeout_ns = settings.timeout_ns;
   policy_.warn_after_ns = settings.warn_after_ns;
   policy_.oom_grace_ns = settings.oom_grace_ns;
@@ -108,7 +106,10 @@ void Watch::consider(const Verdict& verdict, bool last) {
     const bool datatypes = verdict.kind == VerdictKind::Datatypes;
     const std::uint64_t once = datatypes ? (verdict.fields.empty() ? 0 : UINT64_MAX) : verdict.sequence;
     if (!warned_.emplace(verdict.communicator, once).second) return;
-    const std::uint32_t request = settings_.stacks != Stacks::Off ? request_stacks(verdict) : 0;
+    const std::uint32_t request =
+        settings_.stacks != Stacks::Off
+            ? request_stacks(board_, observer_, evidence_, patience_for(verdict), answer_)
+            : 0;
     const Report report = make_report(verdict, evidence_, observer_, request);
     if (settings_.log_level <= LogLevel::Warning) {
       log().print(log().format() == LogFormat::Json ? report.json + "\n" : report.text);
@@ -124,7 +125,8 @@ void Watch::consider(const Verdict& verdict, bool last) {
   }
   if (!claim(world)) return;  // a leader before us has said it
   const bool ask = settings_.stacks != Stacks::Off && !last && stacks_say_more();
-  const std::uint32_t request = ask ? request_stacks(verdict) : 0;
+  const std::uint32_t request =
+      ask ? request_stacks(board_, observer_, evidence_, patience_for(verdict), answer_) : 0;
   const Report report = make_report(verdict, evidence_, observer_, request);
   log().print(log().format() == LogFormat::Json ? report.json + "\n" : report.text);
   publish(report.json);
@@ -163,31 +165,6 @@ void Watch::publish(const std::string& json) {
   // link, not rename: the first verdict of a run stands.
   if (whole) linkat(run_.fd(), "verdict.json.new", run_.fd(), "verdict.json", 0);
   unlinkat(run_.fd(), "verdict.json.new", 0);
-}
-
-std::uint32_t Watch::request_stacks(const Verdict& verdict) {
-  const std::uint32_t request = board_.stack_request.fetch_add(1) + 1;
-  board_.command.fetch_add(1);
-  futex_wake_all(board_.command);
-  if (answer_) answer_();
-  const auto answered = [&] {
-    for (std::size_t i = 0; i < evidence_.processes.size(); ++i) {
-      const ProcessEvidence& process = evidence_.processes[i];
-      if (!process.alive || process.world_rank < 0) continue;
-      const RecordReader& reader = observer_.reader(i);
-      const bool python = process.python && !process.has_left();
-      if (reader.stacks(request).empty() || (python && !reader.python(request))) return false;
-    }
-    return true;
-  };
-  const bool python = std::any_of(evidence_.processes.begin(), evidence_.processes.end(),
-                                  [](const ProcessEvidence& process) { return process.python; });
-  const std::int64_t patience = !python             ? kStackPatience
-                                : was_late(verdict) ? kLatePatience
-                                                    : kPythonPatience;
-  const std::int64_t deadline = monotonic_ns() + patience;
-  while (!answered() && monotonic_ns() < deadline) usleep(1000);
-  return request;
 }
 
 /// Those inside calls are known by their call sites, unless they run Python; asking takes time that a dying

@@ -48,7 +48,6 @@ class Watch {
   void warn_of_setup();
   bool claim(std::uint64_t world);
   void publish(const std::string& json);
-  std::uint32_t request_stacks(const Verdict& verdict);
   bool stacks_say_more() const;
   void expect_ends(std::uint64_t world);
   void end_world(std::uint64_t world, int status);

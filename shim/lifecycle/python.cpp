@@ -87,6 +87,11 @@ def dump(descriptor, main, pid):
     if threading is not None:
         for ident, thread in list(threading._active.items()):
             threads[ident] = (getattr(thread, "native_id", 0) or 0, thread.name)
+    tasks = sys.modules.get("asyncio.tasks")
+    for loop, task in list(getattr(tasks, "_current_tasks", {{}}).items()):
+        ident = getattr(loop, "_thread_id", None)
+        tid, name = threads.get(ident, (0, ""))
+        threads[ident] = (tid, "%s, task %s" % (name, task.get_name()))
     with open("/proc/self/fd/%d" % descriptor, "w", encoding="utf-8", errors="replace") as out:
         for ident, frame in sys._current_frames().items():
             if ident == _thread.get_ident():

@@ -59,24 +59,52 @@ void capture(int, siginfo_t* info, void* context) {
   errno = saved;
 }
 
-/// Where a thread is in the kernel: /proc/self/task/TID/syscall.
+/// What the kernel says of a thread: /proc/self/task/TID/{syscall,status}.
 struct KernelState {
-  bool running = false;  ///< in user space, as far as this moment goes
-  long number = -1;      ///< of the system call it sleeps in
-  std::uint64_t pc = 0;  ///< to which the call returns
+  char state = 0;                   ///< 'R', 'S', 'D', ...
+  bool reachable = false;           ///< it does not block the signal
+  bool running = false;             ///< in user space, as far as this moment goes
+  long number = -1;                 ///< of the system call it sleeps in
+  std::uint64_t sp = 0, pc = 0;     ///< with which it returns
+  unsigned long long switches = 0;  ///< how often it has gone to sleep
+
+  bool same_sleep(const KernelState& other) const {
+    return !running && !other.running && number == other.number && sp == other.sp && pc == other.pc &&
+           switches == other.switches;
+  }
 };
+
+bool read_task(std::uint32_t tid, const char* name, char* text, std::size_t size) {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/self/task/%u/%s", tid, name);
+  const FileDescriptor file(open(path, O_RDONLY | O_CLOEXEC));
+  const ssize_t got = file ? read(file.get(), text, size - 1) : -1;
+  text[got > 0 ? got : 0] = '\0';
+  return got > 0;
+}
 
 KernelState kernel_state(std::uint32_t tid) {
   KernelState state;
-  char path[48];
-  char text[256] = {};
-  std::snprintf(path, sizeof path, "/proc/self/task/%u/syscall", tid);
-  const FileDescriptor file(open(path, O_RDONLY | O_CLOEXEC));
-  if (!file || read(file.get(), text, sizeof text - 1) <= 0) return state;
+  char text[4096];
+  if (read_task(tid, "status", text, sizeof text)) {
+    const auto after = [&](const char* name) {
+      const char* found = std::strstr(text, name);
+      return found != nullptr ? found + std::strlen(name) : "";
+    };
+    state.state = *after("\nState:\t");
+    const auto blocked = std::strtoull(after("\nSigBlk:\t"), nullptr, 16);
+    state.reachable = (blocked >> (stack_signal - 1) & 1) == 0;
+    state.switches = std::strtoull(after("\nvoluntary_ctxt_switches:\t"), nullptr, 10);
+  }
+  if (!read_task(tid, "syscall", text, sizeof text)) return state;
   state.running = std::strncmp(text, "running", 7) == 0;
   if (state.running) return state;
   state.number = std::strtol(text, nullptr, 10);
-  if (const char* last = std::strrchr(text, ' ')) state.pc = std::strtoull(last, nullptr, 16);
+  if (const char* last = std::strrchr(text, ' ')) {
+    state.pc = std::strtoull(last, nullptr, 16);
+    while (last > text && last[-1] != ' ') --last;
+    state.sp = std::strtoull(last, nullptr, 16);
+  }
   return state;
 }
 
@@ -88,12 +116,30 @@ bool restarts(long number) {
   return std::find(std::begin(kRestarting), std::end(kRestarting), number) != std::end(kRestarting);
 }
 
-/// By the signal where the thread does not notice it; else only the place in which it sleeps.
-void capture_thread(std::uint32_t tid, std::uint32_t request, StackRecord& stack) {
+/// The thread sleeps: its stack lies still. What is copied counts if it still sleeps the same sleep then.
+void copy_stack(std::uint32_t tid, std::uint32_t request, const KernelState& asleep, StackCopy& copy) {
+  __atomic_store_n(&copy.tid, 0, __ATOMIC_RELEASE);
+  const FileDescriptor memory(open("/proc/self/mem", O_RDONLY | O_CLOEXEC));
+  if (!memory) return;
+  // It ends where the stack does.
+  const ssize_t got = pread(memory.get(), copy.memory, sizeof copy.memory, static_cast<off_t>(asleep.sp));
+  if (got <= 0 || !kernel_state(tid).same_sleep(asleep)) return;
+  copy.pc = asleep.pc;
+  copy.sp = asleep.sp;
+  copy.bytes = static_cast<std::uint64_t>(got);
+  copy.request = request;
+  __atomic_store_n(&copy.tid, tid, __ATOMIC_RELEASE);
+}
+
+/// By the signal where the thread does not notice it; else by a copy of its stack, if there is room for one.
+/// Whether it took the copy.
+bool capture_thread(std::uint32_t tid, std::uint32_t request, StackRecord& stack, StackCopy* copy) {
   __atomic_store_n(&stack.tid, 0, __ATOMIC_RELEASE);
   stack.depth = 0;
   const KernelState state = kernel_state(tid);
-  if (state.running || restarts(state.number)) {
+  stack.state = static_cast<std::uint32_t>(state.state);
+  const bool asleep = state.state == 'D' || state.state == 'T';  // no signal wakes it
+  if (state.reachable && !asleep && (state.running || restarts(state.number))) {
     const std::uint32_t before = captured.load();
     target.store(&stack);
     if (syscall(SYS_tgkill, getpid(), tid, stack_signal) == 0) futex_wait(captured, before, kPatience);
@@ -102,9 +148,12 @@ void capture_thread(std::uint32_t tid, std::uint32_t request, StackRecord& stack
   } else if (state.pc != 0) {
     stack.pcs[0] = state.pc;
     stack.depth = 1;
+    if (copy != nullptr) copy_stack(tid, request, state, *copy);
   }
+  const bool copied = stack.depth == 1 && copy != nullptr && copy->tid == tid && copy->request == request;
   stack.request = request;
   __atomic_store_n(&stack.tid, tid, __ATOMIC_RELEASE);
+  return copied;
 }
 
 template <class Visit>
@@ -141,8 +190,12 @@ void install_stack_signal() {
 void capture_stacks(Recorder& recorder, std::uint32_t request) {
   recorder.refresh_maps();
   std::size_t slot = 0;
+  std::size_t copies = 0;
+  RecorderFile& file = recorder.file();
   for_threads_of_interest(recorder, [&](std::uint32_t tid) {
-    if (slot < kMaxStacks) capture_thread(tid, request, recorder.file().stacks[slot++]);
+    if (slot == kMaxStacks) return;
+    StackCopy* const copy = copies < kMaxStackCopies ? &file.stack_copies[copies] : nullptr;
+    if (capture_thread(tid, request, file.stacks[slot++], copy)) ++copies;
   });
 }
 

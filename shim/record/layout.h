@@ -18,7 +18,7 @@
 namespace accel {
 
 inline constexpr std::uint64_t kRecorderMagic = 0x315243454c454343;  // "CCELECR1"
-inline constexpr std::uint32_t kLayoutVersion = 2;
+inline constexpr std::uint32_t kLayoutVersion = 3;
 
 /// A call in the ring; 64 bytes, one cache line.
 struct alignas(64) CallRecord {
@@ -181,8 +181,19 @@ struct StackRecord {
   std::uint32_t tid;
   std::uint32_t request;  ///< the request it answers; 0: none
   std::uint32_t depth;
-  std::uint32_t unused;
+  std::uint32_t state;  ///< as /proc/PID/stat writes it: 'R', 'S', 'D', ...; 0: not known
   std::uint64_t pcs[kStackDepth];
+};
+
+/// The inner end of a thread's stack in the kernel's care, where no signal could go: a reader unwinds it.
+inline constexpr std::size_t kStackCopyBytes = 96 * 1024;
+struct StackCopy {
+  std::uint32_t tid;      ///< 0: free
+  std::uint32_t request;  ///< the request it answers
+  std::uint64_t pc;       ///< to which the system call returns
+  std::uint64_t sp;       ///< the address of what stands first in `memory`
+  std::uint64_t bytes;    ///< of it
+  char memory[kStackCopyBytes];
 };
 
 inline constexpr std::size_t kMaxStreams = 256;
@@ -193,6 +204,7 @@ inline constexpr std::size_t kMaxCommunicators = 1024;
 inline constexpr std::size_t kMaxSites = 1024;
 inline constexpr std::size_t kMaxDatatypes = 512;
 inline constexpr std::size_t kMaxStacks = 8;
+inline constexpr std::size_t kMaxStackCopies = 2;
 inline constexpr std::size_t kCollectives = 16384;
 inline constexpr std::size_t kUnnumbered = 4096;
 inline constexpr std::size_t kMaxPairs = 4096;
@@ -268,6 +280,7 @@ struct RecorderFile {
   MemoryEpisode episodes[kMaxEpisodes];
   CommunicatorRecord communicators[kMaxCommunicators];
   StackRecord stacks[kMaxStacks];
+  StackCopy stack_copies[kMaxStackCopies];
   DatatypeRecord datatypes[kMaxDatatypes];
   CallSite sites[kMaxSites];
   CallRecord collectives[kCollectives];

@@ -305,18 +305,39 @@ std::vector<std::uint64_t> RecordReader::site(const CallRecord& record) const {
   return {site.pcs, site.pcs + std::min<std::size_t>(site.depth, kSiteDepth)};
 }
 
+namespace {
+
+/// Requests are numbered; somebody else's later one is answered as well.
+bool answers(std::uint32_t answered, std::uint32_t request) {
+  return static_cast<std::int32_t>(answered - request) >= 0;
+}
+
+}  // namespace
+
 std::vector<StackRecord> RecordReader::stacks(std::uint32_t request) const {
   std::vector<StackRecord> all(kMaxStacks);
   if (!copy(offsetof(RecorderFile, stacks), all.data(), all.size() * sizeof(StackRecord))) return {};
   std::erase_if(all, [&](const StackRecord& stack) {
-    return stack.tid == 0 || stack.request != request || stack.depth > kStackDepth;
+    return stack.tid == 0 || !answers(stack.request, request) || stack.depth > kStackDepth;
   });
   return all;
 }
 
+std::unique_ptr<StackCopy> RecordReader::stack_copy(const StackRecord& stack) const {
+  auto result = std::make_unique<StackCopy>();
+  for (std::size_t i = 0; i < kMaxStackCopies; ++i) {
+    const std::size_t offset = offsetof(RecorderFile, stack_copies) + i * sizeof(StackCopy);
+    const bool there = copy(offset, result.get(), sizeof(StackCopy)) && result->tid == stack.tid &&
+                       result->request == stack.request && result->bytes <= kStackCopyBytes;
+    if (there) return result;
+  }
+  return nullptr;
+}
+
 std::optional<std::string> RecordReader::python(std::uint32_t request) const {
   RecorderHeader header;
-  if (!read_header(header) || header.python_request != request) return std::nullopt;
+  if (!read_header(header) || header.python_request == 0 || !answers(header.python_request, request))
+    return std::nullopt;
   std::string result(std::min<std::size_t>(header.python_bytes, kPythonBytes), '\0');
   if (!copy(offsetof(RecorderFile, python), result.data(), result.size())) return std::nullopt;
   return result;

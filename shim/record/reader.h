@@ -30,8 +30,10 @@ class RecordReader : public History {
   DatatypeEvidence datatype(DatatypeId id) const override;
   std::vector<std::uint64_t> site(const CallRecord& record) const override;
 
-  /// Stacks taken in answer to `request`.
+  /// Stacks taken in answer to `request`, or to a later one.
   std::vector<StackRecord> stacks(std::uint32_t request) const;
+  /// The copy of a thread's stack that was taken with those.
+  std::unique_ptr<StackCopy> stack_copy(const StackRecord& stack) const;
   /// What the interpreter has answered to `request`; nothing: it has not.
   std::optional<std::string> python(std::uint32_t request) const;
   /// Lines of /proc/PID/maps that name a file.

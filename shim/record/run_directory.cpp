@@ -171,6 +171,16 @@ Result<RunDirectory> RunDirectory::try_open(const std::string& base, const std::
   return run;
 }
 
+Result<RunDirectory> RunDirectory::at(const std::string& path) {
+  auto fd = open_private(AT_FDCWD, path, path, false);
+  if (!fd) return Result<RunDirectory>::failure(fd.error);
+  RunDirectory run;
+  run.path_ = path;
+  run.run_id_ = path.substr(path.rfind('/') + 1);
+  run.fd_ = std::move(*fd);
+  return run;
+}
+
 void RunDirectory::ring() const {
   const int bell = openat(fd_.get(), "bell", O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
   if (bell < 0) return;  // nobody listens

@@ -37,6 +37,9 @@ class RunDirectory {
   static Result<RunDirectory> open(const std::string& base, const std::string& run_id,
                                    Missing missing = Missing::Stale);
 
+  /// An existing one, wherever it lies: of a run that goes on, or that was kept.
+  static Result<RunDirectory> at(const std::string& path);
+
   int fd() const { return fd_.get(); }
   const std::string& path() const { return path_; }
   const std::string& run_id() const { return run_id_; }

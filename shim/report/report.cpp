@@ -11,6 +11,7 @@
 #include "report/python_frames.h"
 #include "report/rank_set.h"
 #include "report/symbols.h"
+#include "report/thread_stacks.h"
 
 namespace accel {
 namespace {
@@ -179,26 +180,21 @@ const Party& subject(const Verdict& verdict) {
   return verdict.parties.front();
 }
 
-/// The Python frames of the thread that is in the party's call, else of the main thread.
-std::vector<Frame> python_of(const Party& party, const ProcessEvidence& process, const std::string& text) {
-  std::int32_t tid = process.pid;
+/// The thread that is in the party's call, else the main thread.
+std::int32_t thread_of(const Party& party, const ProcessEvidence& process) {
   for (const BlockedCall& blocked : process.blocked) {
     if (party.call && blocked.record.sequence == party.call->sequence &&
         blocked.record.function == party.call->function)
-      tid = static_cast<std::int32_t>(blocked.tid);
+      return static_cast<std::int32_t>(blocked.tid);
   }
-  const std::vector<PythonThread> threads = parse_python(text);
-  for (const PythonThread& thread : threads) {
-    const bool only = threads.size() == 1 && thread.tid == 0;
-    if (thread.tid == tid || (only && tid == process.pid)) return thread.frames;
-  }
-  return {};
+  return process.pid;
 }
 
 /// Each party's stack as symbolized frames.
 struct Tracebacks {
   std::vector<std::vector<Frame>> frames;
-  std::vector<int> without_python;  ///< world ranks whose interpreter has not answered
+  std::vector<int> without_python;   ///< world ranks whose interpreter has not answered
+  std::vector<int> uninterruptible;  ///< whose main thread no signal wakes
 };
 
 Tracebacks stacks_of(const Verdict& verdict, const Evidence& evidence, const Observer& observer,
@@ -212,7 +208,9 @@ Tracebacks stacks_of(const Verdict& verdict, const Evidence& evidence, const Obs
       for (const StackRecord& stack : reader.stacks(stack_request)) {
         const bool main_thread =
             static_cast<std::int32_t>(stack.tid) == evidence.processes[party.process].pid;
-        if (main_thread) pcs.assign(stack.pcs, stack.pcs + stack.depth);
+        if (!main_thread) continue;
+        pcs = addresses_of(reader, evidence.processes[party.process], stack);
+        if (stack.state == 'D') result.uninterruptible.push_back(party.world_rank);
       }
     }
     std::vector<Frame> frames = pcs.empty() ? std::vector<Frame>{} : user_frames(reader.maps(), pcs);
@@ -220,7 +218,8 @@ Tracebacks stacks_of(const Verdict& verdict, const Evidence& evidence, const Obs
     if (process.python && stack_request != 0 && !process.has_left()) {
       const std::optional<std::string> text = reader.python(stack_request);
       if (!text) result.without_python.push_back(party.world_rank);
-      const std::vector<Frame> python = python_of(party, process, text.value_or(""));
+      const std::vector<Frame> python =
+          python_frames_of(text.value_or(""), process, thread_of(party, process));
       // A process that has gone on is shown where it is: the interpreter tells of no other time.
       if (!python.empty())
         frames = with_python(party.inside || party.site.empty() ? frames : std::vector<Frame>{}, python);
@@ -259,20 +258,6 @@ std::string other_tracebacks(const Verdict& verdict, const std::vector<std::vect
   std::string result;
   for (const auto& [text, ranks] : groups) {
     result += fmt::format("\nTraceback of {} (most recent call last):\n{}", processes(ranks), text);
-  }
-  return result;
-}
-
-json frames_json(const std::vector<Frame>& frames) {
-  json result = json::array();
-  for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
-    json one = {{"function", frame->function}, {"module", frame->module}, {"offset", frame->offset}};
-    if (!frame->source.empty()) one["source"] = frame->source;
-    if (!frame->file.empty()) {
-      one["file"] = frame->file;
-      one["line"] = frame->line;
-    }
-    result.push_back(std::move(one));
   }
   return result;
 }
@@ -441,7 +426,8 @@ Report make_report(const Verdict& verdict, const Evidence& evidence, const Obser
                    std::uint32_t stack_request) {
   const Party& about = subject(verdict);
   const ProcessEvidence& process = evidence.processes[about.process];
-  const auto [stacks, without_python] = stacks_of(verdict, evidence, observer, stack_request);
+  const auto [stacks, without_python, uninterruptible] =
+      stacks_of(verdict, evidence, observer, stack_request);
   const std::size_t index = static_cast<std::size_t>(&about - verdict.parties.data());
 
   std::string text = fmt::format("[accel] rank {} of {} on {} (pid {}): {}\n\n", about.world_rank,
@@ -460,6 +446,11 @@ Report make_report(const Verdict& verdict, const Evidence& evidence, const Obser
   std::vector<std::string> details = verdict.details;
   if (const std::string library = verdict.memory ? library_in(stacks[index]) : ""; !library.empty())
     details.push_back(fmt::format("it was {} that asked for the memory", library));
+  if (!uninterruptible.empty()) {
+    details.push_back(
+        fmt::format("{} {} in uninterruptible sleep: the kernel waits for a device or a file system",
+                    processes(uninterruptible), are(uninterruptible)));
+  }
   if (!without_python.empty()) {
     details.push_back(
         fmt::format("the interpreter of {} did not let go of the GIL in time: native frames only",

@@ -1,58 +1,26 @@
 #include "report/symbols.h"
 
 #include <cxxabi.h>
-#include <dlfcn.h>
 #include <dwarf.h>
 #include <elf.h>
-#include <elfutils/libdwfl.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <link.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
-#include <sstream>
 
 #include "record/file_descriptor.h"
+#include "report/libdw.h"
+#include "report/mappings.h"
+#include "report/names.h"
 
 namespace accel {
 namespace {
-
-/// libdw by dlopen: a NEEDED entry of ours that a machine lacks would keep the user's job from starting.
-struct Libdw {
-// clang-format off
-#define ACCEL_LIBDW(X)                                                                                 \
-  X(dwfl_begin) X(dwfl_end) X(dwfl_report_begin) X(dwfl_report_elf) X(dwfl_report_end)                 \
-  X(dwfl_module_addrinfo) X(dwfl_module_getsrc) X(dwfl_lineinfo) X(dwfl_module_addrdie)                \
-  X(dwarf_getscopes) X(dwarf_getscopes_die) X(dwarf_tag) X(dwarf_diename) X(dwarf_attr_integrate)      \
-  X(dwarf_formstring) X(dwarf_formudata) X(dwarf_attr) X(dwarf_getsrcfiles) X(dwarf_filesrc)           \
-  X(dwarf_diecu) X(dwfl_build_id_find_elf) X(dwfl_build_id_find_debuginfo)
-// clang-format on
-#define X(name) decltype(&::name) name = nullptr;
-  ACCEL_LIBDW(X)
-#undef X
-  bool loaded = false;
-
-  Libdw() {
-    void* library = dlopen("libdw.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) return;
-    loaded = true;
-#define X(symbol)                                                          \
-  symbol = reinterpret_cast<decltype(&::symbol)>(dlsym(library, #symbol)); \
-  loaded = loaded && symbol != nullptr;
-    ACCEL_LIBDW(X)
-#undef X
-  }
-  static const Libdw& get() {
-    static const Libdw libdw;
-    return libdw;
-  }
-};
 
 std::string demangle(const char* name) {
   if (name == nullptr) return {};
@@ -60,30 +28,15 @@ std::string demangle(const char* name) {
   const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(name, nullptr, nullptr, &status),
                                                          std::free);
   std::string result = status == 0 && text ? text.get() : name;
+  if (const auto version = result.find('@'); version != std::string::npos && version != 0)
+    result.resize(version);
   // Versions of a function that the compiler made: foo.isra.0, foo.constprop.1, foo.cold
   if (const auto dot = result.find('.'); status != 0 && dot != std::string::npos && dot != 0)
     result.resize(dot);
   return result;
 }
 
-struct Mapping {
-  std::uint64_t begin = 0, end = 0, offset = 0;
-  std::string path;
-};
-
-std::vector<Mapping> parse_maps(const std::string& maps) {
-  std::vector<Mapping> result;
-  std::istringstream lines(maps);
-  for (std::string line; std::getline(lines, line);) {
-    unsigned long begin = 0, end = 0, offset = 0;
-    const auto slash = line.find('/');
-    if (slash == std::string::npos ||
-        std::sscanf(line.c_str(), "%lx-%lx %*s %lx", &begin, &end, &offset) != 3)
-      continue;
-    result.push_back({begin, end, offset, line.substr(slash)});
-  }
-  return result;
-}
+bool search_everywhere = false;
 
 /// One executable or library. Kept for the next rank: all ranks run the same ones.
 class Module {
@@ -92,10 +45,11 @@ class Module {
     read_segments(path);
     const Libdw& dw = Libdw::get();
     if (!dw.loaded) return;
-    // By build id in the usual places, and nothing else: dwfl_standard_find_debuginfo would ask debuginfod,
-    // and that brings libcurl and OpenSSL to life in somebody else's process.
+    // In a rank by build id in the usual places, and nothing else: dwfl_standard_find_debuginfo would ask
+    // debuginfod, and that brings libcurl and OpenSSL to life in somebody else's process.
     callbacks_.find_elf = dw.dwfl_build_id_find_elf;
-    callbacks_.find_debuginfo = dw.dwfl_build_id_find_debuginfo;
+    callbacks_.find_debuginfo =
+        search_everywhere ? dw.dwfl_standard_find_debuginfo : dw.dwfl_build_id_find_debuginfo;
     dwfl_ = dw.dwfl_begin(&callbacks_);
     if (dwfl_ == nullptr) return;
     dw.dwfl_report_begin(dwfl_);
@@ -125,10 +79,24 @@ class Module {
       const char* file = dw.dwfl_lineinfo(line, nullptr, &frame.line, nullptr, nullptr, nullptr);
       if (file != nullptr) frame.file = file;
     }
+    if (frame.function.empty()) frame.build_id = build_id();
     add_inlined(call, frame, frames);
   }
 
  private:
+  /// In hexadecimal; empty: it has none.
+  std::string build_id() const {
+    const Libdw& dw = Libdw::get();
+    Dwarf_Addr bias = 0;
+    dw.dwfl_module_getelf(module_, &bias);  // the id is known from then on
+    const unsigned char* bits = nullptr;
+    GElf_Addr address = 0;
+    const int length = dw.dwfl_module_build_id(module_, &bits, &address);
+    std::string text;
+    for (int i = 0; i < length; ++i) text += fmt::format("{:02x}", bits[i]);
+    return text;
+  }
+
   /// The file's loaded parts: from offset to virtual address.
   void read_segments(const std::string& path) {
     const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -232,6 +200,8 @@ bool is_library_inside(const Frame& frame) {
 
 }  // namespace
 
+void search_debug_files_everywhere() { search_everywhere = true; }
+
 std::vector<Frame> user_frames(const std::string& maps, const std::vector<std::uint64_t>& pcs) {
   const std::vector<Mapping> mappings = parse_maps(maps);
   std::vector<Frame> frames;
@@ -266,17 +236,31 @@ std::vector<Frame> user_frames(const std::string& maps, const std::vector<std::u
 }
 
 std::string traceback_lines(const std::vector<Frame>& frames) {
-  std::string text;
+  std::vector<std::string> lines;
   for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
-    const std::string function = frame->function.empty() ? "??" : frame->function;
+    std::string text;
+    const std::string function = frame->function.empty() ? "??" : short_name(frame->function);
+    const std::string build = frame->build_id.empty() ? "" : ", build id " + frame->build_id;
     if (!frame->file.empty()) {
       text += fmt::format("  File \"{}\", line {}, in {}\n", frame->file, frame->line, function);
       if (!frame->source.empty()) text += fmt::format("    {}\n", frame->source);
     } else {
-      text += fmt::format("  in {} ({}+{:#x})\n", function, base_name(frame->module), frame->offset);
+      text += fmt::format("  in {} ({}+{:#x}{})\n", function, base_name(frame->module), frame->offset, build);
     }
+    lines.push_back(std::move(text));
   }
-  return text;
+  // As Python does it.
+  constexpr std::size_t kShown = 3;
+  std::string result;
+  for (std::size_t begin = 0; begin < lines.size();) {
+    std::size_t end = begin;
+    while (end < lines.size() && lines[end] == lines[begin]) ++end;
+    for (std::size_t i = begin; i < std::min(end, begin + kShown); ++i) result += lines[i];
+    if (end - begin > kShown)
+      result += fmt::format("  [Previous line repeated {} more times]\n", end - begin - kShown);
+    begin = end;
+  }
+  return result;
 }
 
 }  // namespace accel

@@ -14,7 +14,12 @@ struct Frame {
   std::string module;        ///< path of the executable or library; empty if the address lies in none
   std::uint64_t offset = 0;  ///< of the address in the module's file image
   std::string source;        ///< the line itself, of a Python frame
+  std::string build_id;      ///< of the module, where no symbol is known: so that another machine finds one
 };
+
+/// Looks for debug files as elfutils does: beside the module (.gnu_debuglink), in .debug, and on the servers
+/// of DEBUGINFOD_URLS if that is set. In a process of our own only. Before the first frame.
+void search_debug_files_everywhere();
 
 /// What a reader wants to see of a stack, innermost first: without our own frames and those of the MPI
 /// library at the inner end, and without what libc does before main. Several frames for an address where

@@ -89,6 +89,10 @@ const std::vector<Parser>& parsers() {
        [](Settings& s, const std::string& v) {
          return choose(s.stacks, v, {{"sites", Stacks::Sites}, {"hang", Stacks::Hang}, {"off", Stacks::Off}});
        }},
+      {{"ACCEL_FULL_NAMES", "0 or 1", "1: names of C++ functions with all their template arguments"},
+       [](Settings& s, const std::string& v) {
+         return choose(s.full_names, v, {{"0", false}, {"1", true}});
+       }},
       {{"ACCEL_RUN_DIR", "an absolute directory",
         "where the run's records lie; default $XDG_RUNTIME_DIR or /dev/shm"},
        [](Settings& s, const std::string& v) {

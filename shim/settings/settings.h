@@ -22,6 +22,7 @@ struct Settings {
   LogFormat log_format = LogFormat::Text;
   std::string log_file;  ///< empty: stderr
   Stacks stacks = Stacks::Sites;
+  bool full_names = false;
   std::string run_base;  ///< directory under which accel-UID/RUN_ID lies
   std::string run_id;    ///< empty: derived, see run_directory.h
   bool disabled = false;

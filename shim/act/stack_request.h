@@ -1,0 +1,22 @@
+// Asks all processes of a run for their stacks.
+#pragma once
+#include <functional>
+
+#include "collect/observer.h"
+
+namespace accel {
+
+/// How long ranks may take to answer with their stacks: a rank that is stopped never does.
+inline constexpr std::int64_t kStackPatience = 60'000'000;
+/// How long an interpreter may take to let us in, where the verdict is certain; and where those who wait have
+/// waited for long already.
+inline constexpr std::int64_t kPythonPatience = 180'000'000;
+inline constexpr std::int64_t kLatePatience = 2'000'000'000;
+
+/// Asks and waits until all of `evidence` that live have answered: at most kStackPatience, and `for_python`
+/// for interpreters. `answer`: called after the asking, when this process is one of them. The request's
+/// number, for RecordReader::stacks and python.
+std::uint32_t request_stacks(Board& board, const Observer& observer, const Evidence& evidence,
+                             std::int64_t for_python, const std::function<void()>& answer = nullptr);
+
+}  // namespace accel
