@@ -398,6 +398,8 @@ std::vector<Verdict> judge(const Evidence& evidence, const JudgePolicy& policy) 
     if (verdict.parties.empty() || about_calls) continue;
     add_everybody(evidence, waits, evidence.processes[verdict.parties.front().process].world_key, verdict);
     if (verdict.kind != VerdictKind::OutOfMemory) mention_failed_allocations(evidence, verdict);
+    // One that is still in MPI_Init has no rank yet, and nothing to say unless it is the cause.
+    std::erase_if(verdict.parties, [](const Party& party) { return party.world_rank < 0 && !party.blamed; });
   }
   return verdicts;
 }

@@ -42,7 +42,7 @@ struct Party {
   std::optional<CallRecord> call;
   DatatypeEvidence datatype;         ///< of that call
   std::vector<std::int64_t> counts;  ///< of a vector collective: per peer, or this rank's own block alone
-  std::vector<std::uint64_t> site;   ///< where the call was made; return addresses, innermost first
+  SiteEvidence site;                 ///< where the call was made
   bool blamed = false;
   bool inside = false;  ///< has not returned from that call, or it waits on its stream
   std::string state;  ///< where there is no call to show: "has called MPI_Finalize", "was killed by signal 9"

@@ -19,6 +19,8 @@
 #include "lifecycle/agent.h"
 #include "lifecycle/launcher_rank.h"
 #include "lifecycle/python.h"
+#include "lifecycle/python_api.h"
+#include "lifecycle/python_sites.h"
 #include "lifecycle/signals.h"
 #include "lifecycle/unwind.h"
 #include "record/futex.h"
@@ -73,7 +75,9 @@ bool Process::start(std::uint32_t library) {
   world_key_ = mix(mix_text(0, identity.text.c_str()), salt) | 1;
   (*recorder)->header().world_key = world_key_;
   if (settings_.stacks != Stacks::Off) load_unwinder();
-  sites_.attach(&(*recorder)->file(), settings_.stacks == Stacks::Sites ? unwind : nullptr);
+  const bool sites = settings_.stacks == Stacks::Native || settings_.stacks == Stacks::Sites;
+  sites_.attach(&(*recorder)->file(), sites ? unwind : nullptr,
+                settings_.stacks == Stacks::Sites ? &python_sites() : nullptr);
   note_application_handlers();
   static const int registered = pthread_atfork(nullptr, nullptr, forget_in_child);
   (void)registered;

@@ -29,6 +29,7 @@ std::uint16_t CallSites::add(std::uint64_t index, std::uint64_t key, const void*
     __atomic_store_n(&site.flags, kSiteInternal, __ATOMIC_RELEASE);
     return static_cast<std::uint16_t>(index);
   }
+  if (interpreter_ != nullptr) describe(site);
   if (unwind_ == nullptr) return static_cast<std::uint16_t>(index);
   // Our own frames come first: the stack proper begins where the wrapper returns to.
   std::uint64_t pcs[kSiteDepth + 16];
@@ -40,6 +41,17 @@ std::uint16_t CallSites::add(std::uint64_t index, std::uint64_t key, const void*
   std::memcpy(site.pcs, begin, site.depth * sizeof *begin);
   __atomic_store_n(&site.complete, 1, __ATOMIC_RELEASE);
   return static_cast<std::uint16_t>(index);
+}
+
+void CallSites::describe(CallSite& site) {
+  char text[8192];
+  const std::size_t bytes = interpreter_->describe(text, sizeof text - 1);
+  if (bytes == 0) return;
+  text[bytes] = '\0';
+  const std::uint32_t at = __atomic_fetch_add(&file_->header.site_text_bytes, bytes + 1, __ATOMIC_RELAXED);
+  if (at + bytes + 1 > sizeof file_->site_text) return;  // full: it says no more, and counts on
+  std::memcpy(file_->site_text + at, text, bytes + 1);
+  site.text = at + 1;
 }
 
 }  // namespace accel

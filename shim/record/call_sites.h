@@ -12,17 +12,27 @@ class CallSites {
   /// Fills `pcs` with up to `capacity` return addresses, innermost first; returns how many.
   using Unwind = int (*)(std::uint64_t* pcs, int capacity);
 
-  /// `unwind` null: places are told apart, but their stacks are not kept.
-  void attach(RecorderFile* file, Unwind unwind) {
+  /// What an interpreter that runs in the process knows of the calling thread.
+  struct Interpreter {
+    std::uint64_t (*key)();  ///< tells its frames from those of another place; 0: it has none
+    std::size_t (*describe)(char* text,
+                            std::size_t capacity);  ///< its frames, as RecorderFile::python has them
+  };
+
+  /// `unwind` null: places are told apart, but their stacks are not kept. `interpreter` null: it is not
+  /// asked.
+  void attach(RecorderFile* file, Unwind unwind, const Interpreter* interpreter = nullptr) {
     file_ = file;
     unwind_ = unwind;
+    interpreter_ = interpreter;
   }
 
   /// The site's number in the recorder file, from 1; 0 where the table is full. Lock-free.
   std::uint16_t find(const void* return_address, const void* frame) {
-    const std::uint64_t key = (reinterpret_cast<std::uint64_t>(return_address) * 0x9e3779b97f4a7c15u +
-                               reinterpret_cast<std::uint64_t>(frame) * 0xd1b54a32d192ed03u) |
-                              1;
+    std::uint64_t key = reinterpret_cast<std::uint64_t>(return_address) * 0x9e3779b97f4a7c15u +
+                        reinterpret_cast<std::uint64_t>(frame) * 0xd1b54a32d192ed03u;
+    if (interpreter_ != nullptr) key ^= interpreter_->key();
+    key |= 1;
     for (std::uint64_t probe = 0; probe < kProbes; ++probe) {
       const std::uint64_t index = ((key >> 32) + probe) % kMaxSites;
       if (index == 0) continue;
@@ -42,9 +52,11 @@ class CallSites {
   static constexpr std::uint64_t kProbes = 8;
 
   std::uint16_t add(std::uint64_t index, std::uint64_t key, const void* return_address);
+  void describe(CallSite& site);
 
   RecorderFile* file_ = nullptr;
   Unwind unwind_ = nullptr;
+  const Interpreter* interpreter_ = nullptr;
 };
 
 /// In which library proper an address lies: libmpi, libmpich and Open MPI's plugins (as opposed to the

@@ -28,6 +28,12 @@ struct VectorEvidence {
   bool same_everywhere = false;
 };
 
+/// Where a call was made.
+struct SiteEvidence {
+  std::vector<std::uint64_t> addresses;  ///< return addresses, innermost first; empty: not known
+  std::string python;                    ///< the interpreter's frames, see report/python_frames.h
+};
+
 /// A process's past, as far as its ring still holds it. Slots are those of its communicators.
 class History {
  public:
@@ -43,8 +49,7 @@ class History {
   virtual std::int64_t started_ns(const CallRecord& record) const = 0;
   virtual std::optional<VectorEvidence> vectors(const CallRecord& record) const = 0;
   virtual DatatypeEvidence datatype(DatatypeId id) const = 0;
-  /// Return addresses, innermost first; empty where the call site is not known.
-  virtual std::vector<std::uint64_t> site(const CallRecord& record) const = 0;
+  virtual SiteEvidence site(const CallRecord& record) const = 0;
 };
 
 struct CommunicatorEvidence {

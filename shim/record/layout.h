@@ -18,7 +18,7 @@
 namespace accel {
 
 inline constexpr std::uint64_t kRecorderMagic = 0x315243454c454343;  // "CCELECR1"
-inline constexpr std::uint32_t kLayoutVersion = 3;
+inline constexpr std::uint32_t kLayoutVersion = 4;
 
 /// A call in the ring; 64 bytes, one cache line.
 struct alignas(64) CallRecord {
@@ -159,13 +159,14 @@ struct BrokenContext {
 inline constexpr int kSiteDepth = 29;
 struct CallSite {
   std::uint64_t key;  ///< 0: free
-  std::uint32_t depth;
-  std::uint32_t flags;
+  std::uint16_t depth;
+  std::uint16_t flags;
+  std::uint32_t text;             ///< 1 + offset in RecorderFile::site_text, up to a NUL; 0: none
   std::uint64_t pcs[kSiteDepth];  ///< innermost first: return addresses
   std::uint64_t complete;         ///< 1 when the above stands
 };
 static_assert(sizeof(CallSite) == 256);
-inline constexpr std::uint32_t kSiteInternal = 1;  ///< a library calling itself
+inline constexpr std::uint16_t kSiteInternal = 1;  ///< a library calling itself
 
 /// A derived datatype in use.
 struct alignas(64) DatatypeRecord {
@@ -211,6 +212,7 @@ inline constexpr std::size_t kMaxPairs = 4096;
 inline constexpr std::size_t kVectorWords = 65536;
 inline constexpr std::size_t kMapsBytes = 256 * 1024;
 inline constexpr std::size_t kPythonBytes = 64 * 1024;
+inline constexpr std::size_t kSiteTextBytes = 256 * 1024;
 
 /// A vector collective's blocks in the vector area: a ring of words. `count` of the record is the number of
 /// words ever written before it; there lie 2 words (size, flags), then `size` PeerBlocks sent and `size`
@@ -255,9 +257,10 @@ struct RecorderHeader {
   BrokenContext broken;
   std::uint32_t maps_bytes;
   std::uint32_t maps_stamp;
-  std::uint32_t python;          ///< 1: a Python interpreter lives in the process
-  std::uint32_t python_bytes;    ///< of RecorderFile::python
-  std::uint32_t python_request;  ///< the request that those answer
+  std::uint32_t python;           ///< 1: a Python interpreter lives in the process
+  std::uint32_t python_bytes;     ///< of RecorderFile::python
+  std::uint32_t python_request;   ///< the request that those answer
+  std::uint32_t site_text_bytes;  ///< ever asked for of RecorderFile::site_text
   char host[64];
   char program[128];
   char library[64];             ///< "Open MPI v4.1.4"
@@ -288,7 +291,8 @@ struct RecorderFile {
   PairRecord pairs[kMaxPairs];
   std::uint64_t vectors[kVectorWords];
   char python[kPythonBytes];  ///< frames of all threads, see lifecycle/python.cpp
-  char maps[kMapsBytes];      ///< lines of /proc/self/maps that name a file
+  char site_text[kSiteTextBytes];
+  char maps[kMapsBytes];  ///< lines of /proc/self/maps that name a file
 };
 static_assert(sizeof(RecorderFile) < std::size_t{4} << 20, "memory a rank");
 

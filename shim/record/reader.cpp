@@ -295,14 +295,21 @@ DatatypeEvidence RecordReader::datatype(DatatypeId id) const {
   return {{record.hash, record.length, record.only}, text(record.name), true};
 }
 
-std::vector<std::uint64_t> RecordReader::site(const CallRecord& record) const {
+SiteEvidence RecordReader::site(const CallRecord& record) const {
   CallSite site;
   if (record.site == 0 || record.site >= kMaxSites ||
       !copy(offsetof(RecorderFile, sites) + record.site * sizeof site, &site, sizeof site) ||
       site.complete != 1) {
     return {};
   }
-  return {site.pcs, site.pcs + std::min<std::size_t>(site.depth, kSiteDepth)};
+  SiteEvidence result;
+  result.addresses.assign(site.pcs, site.pcs + std::min<std::size_t>(site.depth, kSiteDepth));
+  if (site.text != 0 && site.text <= kSiteTextBytes) {
+    std::string text(std::min<std::size_t>(kSiteTextBytes - (site.text - 1), 8192), '\0');
+    if (copy(offsetof(RecorderFile, site_text) + site.text - 1, text.data(), text.size()))
+      result.python.assign(text.c_str());
+  }
+  return result;
 }
 
 namespace {

@@ -28,7 +28,7 @@ class RecordReader : public History {
   std::int64_t started_ns(const CallRecord& record) const override;
   std::optional<VectorEvidence> vectors(const CallRecord& record) const override;
   DatatypeEvidence datatype(DatatypeId id) const override;
-  std::vector<std::uint64_t> site(const CallRecord& record) const override;
+  SiteEvidence site(const CallRecord& record) const override;
 
   /// Stacks taken in answer to `request`, or to a later one.
   std::vector<StackRecord> stacks(std::uint32_t request) const;

@@ -72,6 +72,26 @@ std::string for_late(const Verdict& verdict) {
 
 }  // namespace
 
+const char* section_of(const Verdict& verdict) {
+  switch (verdict.kind) {
+    case VerdictKind::Mismatch:
+    case VerdictKind::Datatypes:
+      return "mismatch";
+    case VerdictKind::EarlyExit:
+      return "early-exit";
+    case VerdictKind::Crash:
+      return "crash";
+    case VerdictKind::OutOfMemory:
+      return "out-of-memory";
+    case VerdictKind::Deadlock:
+      return "deadlock";
+    case VerdictKind::TimeOut:
+    case VerdictKind::Late:
+      return is_old_kernel() ? "old-kernel" : "hang";
+  }
+  return "troubleshooting";
+}
+
 std::string advice(const Verdict& verdict, const Evidence& evidence) {
   switch (verdict.kind) {
     case VerdictKind::Mismatch:

@@ -10,4 +10,7 @@ namespace accel {
 /// One paragraph without a newline at its end; empty where there is nothing to advise.
 std::string advice(const Verdict& verdict, const Evidence& evidence);
 
+/// The anchor of README's troubleshooting table that belongs to it.
+const char* section_of(const Verdict& verdict);
+
 }  // namespace accel

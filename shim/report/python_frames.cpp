@@ -61,6 +61,16 @@ std::vector<Frame> with_python(const std::vector<Frame>& native, const std::vect
   std::copy_if(native.begin(), inner, std::back_inserter(result),
                [](const Frame& frame) { return !is_binding(frame); });
   result.insert(result.end(), python.begin(), python.end());
+  if (python.empty() && inner != native.end()) {
+    // From where the interpreter begins outwards: a program that embeds it has frames of its own there.
+    const auto outer = std::find_if(native.rbegin(), native.rend(), is_interpreter).base();
+    Frame folded;
+    folded.folded = static_cast<int>(outer - inner);
+    result.push_back(std::move(folded));
+    std::copy_if(outer, native.end(), std::back_inserter(result), [](const Frame& frame) {
+      return !frame.function.starts_with("_start") && !frame.function.starts_with("__libc_start");
+    });
+  }
   return result;
 }
 

@@ -190,9 +190,14 @@ std::int32_t thread_of(const Party& party, const ProcessEvidence& process) {
   return process.pid;
 }
 
-/// Each party's stack as symbolized frames.
+/// A party's stack as symbolized frames.
+struct Traceback {
+  std::vector<Frame> frames;
+  bool now = false;  ///< not of its call but of where it is since: an interpreter tells of no other time
+};
+
 struct Tracebacks {
-  std::vector<std::vector<Frame>> frames;
+  std::vector<Traceback> of;         ///< of each party
   std::vector<int> without_python;   ///< world ranks whose interpreter has not answered
   std::vector<int> uninterruptible;  ///< whose main thread no signal wakes
 };
@@ -202,7 +207,7 @@ Tracebacks stacks_of(const Verdict& verdict, const Evidence& evidence, const Obs
   Tracebacks result;
   for (const Party& party : verdict.parties) {
     const RecordReader& reader = observer.reader(party.process);
-    std::vector<std::uint64_t> pcs = party.site;
+    std::vector<std::uint64_t> pcs = party.site.addresses;
     if (pcs.empty() && stack_request != 0) {
       // No call to show: where its main thread was when asked.
       for (const StackRecord& stack : reader.stacks(stack_request)) {
@@ -213,18 +218,24 @@ Tracebacks stacks_of(const Verdict& verdict, const Evidence& evidence, const Obs
         if (stack.state == 'D') result.uninterruptible.push_back(party.world_rank);
       }
     }
-    std::vector<Frame> frames = pcs.empty() ? std::vector<Frame>{} : user_frames(reader.maps(), pcs);
+    const std::vector<Frame> native = pcs.empty() ? std::vector<Frame>{} : user_frames(reader.maps(), pcs);
     const ProcessEvidence& process = evidence.processes[party.process];
-    if (process.python && stack_request != 0 && !process.has_left()) {
+    if (!process.python) {
+      result.of.push_back({native});
+      continue;
+    }
+    std::vector<PythonThread> at_the_call = parse_python(party.site.python);
+    std::vector<Frame> python;
+    if (!at_the_call.empty()) {
+      python = std::move(at_the_call.front().frames);
+    } else if (stack_request != 0 && !process.has_left()) {
       const std::optional<std::string> text = reader.python(stack_request);
       if (!text) result.without_python.push_back(party.world_rank);
-      const std::vector<Frame> python =
-          python_frames_of(text.value_or(""), process, thread_of(party, process));
-      // A process that has gone on is shown where it is: the interpreter tells of no other time.
-      if (!python.empty())
-        frames = with_python(party.inside || party.site.empty() ? frames : std::vector<Frame>{}, python);
+      python = python_frames_of(text.value_or(""), process, thread_of(party, process));
     }
-    result.frames.push_back(std::move(frames));
+    const bool gone_on = !party.inside && !party.site.addresses.empty() && party.site.python.empty();
+    const bool now = gone_on && !python.empty();
+    result.of.push_back({with_python(now ? std::vector<Frame>{} : native, python), now});
   }
   return result;
 }
@@ -240,13 +251,21 @@ std::string last_line(const Verdict& verdict, const Party& party) {
   return last_line(party);
 }
 
+std::string traceback_text(const Verdict& verdict, const Party& party, const Traceback& traceback) {
+  const std::string lines = traceback_lines(traceback.frames);
+  if (!traceback.now) return lines + last_line(verdict, party);
+  return lines +
+         fmt::format("  [it has gone on to here from its {}; ACCEL_STACKS=sites shows the call itself]\n",
+                     traits(party.call->function).name);
+}
+
 /// The other processes' stacks, equal ones once.
-std::string other_tracebacks(const Verdict& verdict, const std::vector<std::vector<Frame>>& stacks) {
+std::string other_tracebacks(const Verdict& verdict, const std::vector<Traceback>& stacks) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
   for (std::size_t i = 0; i < verdict.parties.size(); ++i) {
     const Party& party = verdict.parties[i];
-    if (&party == &subject(verdict) || stacks[i].empty()) continue;
-    const std::string text = traceback_lines(stacks[i]) + last_line(party);
+    if (&party == &subject(verdict) || stacks[i].frames.empty()) continue;
+    const std::string text = traceback_text(verdict, party, stacks[i]);
     const auto same =
         std::find_if(groups.begin(), groups.end(), [&](const auto& group) { return group.first == text; });
     if (same != groups.end()) {
@@ -432,10 +451,8 @@ Report make_report(const Verdict& verdict, const Evidence& evidence, const Obser
 
   std::string text = fmt::format("[accel] rank {} of {} on {} (pid {}): {}\n\n", about.world_rank,
                                  process.world_size, process.host, process.pid, title(verdict.kind));
-  if (!stacks[index].empty()) {
-    text += fmt::format("Traceback (most recent call last):\n{}{}", traceback_lines(stacks[index]),
-                        last_line(verdict, about));
-  }
+  if (!stacks[index].frames.empty())
+    text += "Traceback (most recent call last):\n" + traceback_text(verdict, about, stacks[index]);
   text += error_line(verdict) + "\n\n";
   if (verdict.function != Function::None) text += operation_line(verdict);
   if (verdict.kind == VerdictKind::Mismatch && !verdict.fields.empty()) {
@@ -444,7 +461,7 @@ Report make_report(const Verdict& verdict, const Evidence& evidence, const Obser
   const bool shapes = verdict.kind == VerdictKind::Mismatch && !kinds_differ(verdict);
   text += (shapes ? "Input shapes:\n" : "Processes:\n") + party_lines(verdict);
   std::vector<std::string> details = verdict.details;
-  if (const std::string library = verdict.memory ? library_in(stacks[index]) : ""; !library.empty())
+  if (const std::string library = verdict.memory ? library_in(stacks[index].frames) : ""; !library.empty())
     details.push_back(fmt::format("it was {} that asked for the memory", library));
   if (!uninterruptible.empty()) {
     details.push_back(
@@ -459,7 +476,8 @@ Report make_report(const Verdict& verdict, const Evidence& evidence, const Obser
   for (const std::string& detail : details) text += "  " + detail + "\n";
   text += other_tracebacks(verdict, stacks);
   const std::string what_to_do = advice(verdict, evidence);
-  if (!what_to_do.empty()) text += "\nWhat to do: " + what_to_do + "\n";
+  if (!what_to_do.empty())
+    text += fmt::format("\nWhat to do: {}\nMore: README.md#{}\n", what_to_do, section_of(verdict));
 
   std::string operation(traits(verdict.function).name);
   if (verdict.memory) operation = std::string(name_of(verdict.memory->function));
@@ -473,6 +491,7 @@ Report make_report(const Verdict& verdict, const Evidence& evidence, const Obser
                  {"communicator_size", verdict.size},
                  {"details", details},
                  {"advice", what_to_do},
+                 {"section", section_of(verdict)},
                  {"processes", json::array()}};
   for (const Field field : verdict.fields) object["differs_in"].push_back(name_of(field));
   if (verdict.memory) {
@@ -484,7 +503,7 @@ Report make_report(const Verdict& verdict, const Evidence& evidence, const Obser
   }
   for (std::size_t i = 0; i < verdict.parties.size(); ++i) {
     object["processes"].push_back(
-        party_json(verdict.parties[i], evidence.processes[verdict.parties[i].process], stacks[i]));
+        party_json(verdict.parties[i], evidence.processes[verdict.parties[i].process], stacks[i].frames));
   }
   return {text, object.dump(-1, ' ', false, json::error_handler_t::replace)};
 }

@@ -33,6 +33,10 @@ std::string demangle(const char* name) {
   // Versions of a function that the compiler made: foo.isra.0, foo.constprop.1, foo.cold
   if (const auto dot = result.find('.'); status != 0 && dot != std::string::npos && dot != 0)
     result.resize(dot);
+  // gfortran's procedures of modules: __training_MOD_step
+  if (const auto module = result.find("_MOD_");
+      status != 0 && module != std::string::npos && result.starts_with("__"))
+    result = result.substr(2, module - 2) + "::" + result.substr(module + 5);
   return result;
 }
 
@@ -238,6 +242,10 @@ std::vector<Frame> user_frames(const std::string& maps, const std::vector<std::u
 std::string traceback_lines(const std::vector<Frame>& frames) {
   std::vector<std::string> lines;
   for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
+    if (frame->folded != 0) {
+      lines.push_back(fmt::format("  [{} frames of the Python interpreter]\n", frame->folded));
+      continue;
+    }
     std::string text;
     const std::string function = frame->function.empty() ? "??" : short_name(frame->function);
     const std::string build = frame->build_id.empty() ? "" : ", build id " + frame->build_id;

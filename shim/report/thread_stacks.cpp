@@ -57,9 +57,10 @@ std::vector<ThreadStack> thread_stacks(const RecordReader& reader, const Process
     stack.tid = tid;
     stack.state = state;
     stack.frames = user_frames(maps, addresses);
-    if (const PythonThread* thread = python_thread(python, process, tid)) {
-      stack.name = thread->name;
-      stack.frames = with_python(stack.frames, thread->frames);
+    if (process.python) {
+      const PythonThread* thread = python_thread(python, process, tid);
+      if (thread != nullptr) stack.name = thread->name;
+      stack.frames = with_python(stack.frames, thread != nullptr ? thread->frames : std::vector<Frame>{});
     }
     if (const BlockedCall* call = call_of(process, tid)) stack.call = traits(call->record.function).name;
     result.push_back(std::move(stack));
@@ -72,7 +73,7 @@ std::vector<ThreadStack> thread_stacks(const RecordReader& reader, const Process
     const bool there = std::any_of(result.begin(), result.end(), [&](const ThreadStack& stack) {
       return stack.tid == tid && !stack.frames.empty();
     });
-    if (!there) add(tid, 0, reader.site(call.record));
+    if (!there) add(tid, 0, reader.site(call.record).addresses);
   }
   std::stable_sort(result.begin(), result.end(), [&](const ThreadStack& a, const ThreadStack& b) {
     return (a.tid == process.pid) > (b.tid == process.pid);
@@ -83,6 +84,10 @@ std::vector<ThreadStack> thread_stacks(const RecordReader& reader, const Process
 nlohmann::json frames_json(const std::vector<Frame>& frames) {
   nlohmann::json result = nlohmann::json::array();
   for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
+    if (frame->folded != 0) {
+      result.push_back({{"interpreter_frames", frame->folded}});
+      continue;
+    }
     nlohmann::json one = {
         {"function", frame->function}, {"module", frame->module}, {"offset", frame->offset}};
     if (!frame->source.empty()) one["source"] = frame->source;
@@ -97,6 +102,7 @@ nlohmann::json frames_json(const std::vector<Frame>& frames) {
 }
 
 std::string label_of(const Frame& frame) {
+  if (frame.folded != 0) return "[Python]";
   if (frame.function.empty()) return fmt::format("{}+{:#x}", base_name(frame.module), frame.offset);
   const std::string name = short_name(frame.function);
   const std::string function = name.substr(0, name.find('('));

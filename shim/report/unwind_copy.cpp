@@ -19,7 +19,7 @@ namespace {
 constexpr int kFramePointer = 6;
 constexpr int kStackPointer = 7;
 /// How many frame pointers to try, and how many frames to believe.
-constexpr int kCandidates = 64;
+constexpr int kCandidates = 200;
 constexpr std::size_t kDeepest = 256;
 
 /// Of a direct call (E8 rel32), from the file that the code comes from.
@@ -186,14 +186,11 @@ std::vector<std::uint64_t> unwind_copy(const std::string& maps, std::int32_t pid
     std::memcpy(&value, copy.memory + offset, sizeof value);
     return value;
   };
-  // A frame pointer points at the caller's, which lies further out, with a return address behind it.
+  // A frame pointer points at what the caller had in that register, with a return address behind it.
   int tried = 0;
   std::optional<int> best_fit;
   for (std::uint64_t at = 0; at + 16 <= copy.bytes && tried < kCandidates; at += 8) {
-    const std::uint64_t outer = word(at);
-    const bool outward =
-        outer == 0 || outer == 1 || (outer > copy.sp + at && outer < copy.sp + (std::uint64_t{8} << 20));
-    if (!outward || !is_code(word(at + 8))) continue;
+    if (!is_code(word(at + 8))) continue;
     ++tried;
     std::vector<std::uint64_t> pcs;
     if (!unwinding.run(copy.sp + at, pcs)) continue;

@@ -85,9 +85,14 @@ const std::vector<Parser>& parsers() {
          s.log_file = v;
          return !v.empty();
        }},
-      {{"ACCEL_STACKS", "sites, hang or off", "which stacks to take"},
+      {{"ACCEL_STACKS", "native, sites, hang or off",
+        "where calls come from: native stacks, Python's too, only at a hang, or not at all; default native"},
        [](Settings& s, const std::string& v) {
-         return choose(s.stacks, v, {{"sites", Stacks::Sites}, {"hang", Stacks::Hang}, {"off", Stacks::Off}});
+         return choose(s.stacks, v,
+                       {{"native", Stacks::Native},
+                        {"sites", Stacks::Sites},
+                        {"hang", Stacks::Hang},
+                        {"off", Stacks::Off}});
        }},
       {{"ACCEL_FULL_NAMES", "0 or 1", "1: names of C++ functions with all their template arguments"},
        [](Settings& s, const std::string& v) {

@@ -8,7 +8,7 @@ namespace accel {
 
 enum class Check { Async, Sync, Off };
 enum class OnError { Raise, Abort, Report };
-enum class Stacks { Sites, Hang, Off };
+enum class Stacks { Native, Sites, Hang, Off };
 enum class LogLevel { Debug, Info, Warning, Error, Critical };
 enum class LogFormat { Text, Json };
 
@@ -21,7 +21,7 @@ struct Settings {
   LogLevel log_level = LogLevel::Warning;
   LogFormat log_format = LogFormat::Text;
   std::string log_file;  ///< empty: stderr
-  Stacks stacks = Stacks::Sites;
+  Stacks stacks = Stacks::Native;
   bool full_names = false;
   std::string run_base;  ///< directory under which accel-UID/RUN_ID lies
   std::string run_id;    ///< empty: derived, see run_directory.h

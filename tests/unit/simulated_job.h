@@ -60,7 +60,7 @@ class SimulatedRank : public History {
     if (id == 0 || id >= std::size(kDatatypes)) return {};
     return {kDatatypes[id].signature, std::string(name_of(kDatatypes[id].signature.only)), true};
   }
-  std::vector<std::uint64_t> site(const CallRecord&) const override { return {}; }
+  SiteEvidence site(const CallRecord&) const override { return {}; }
 
   std::map<std::pair<std::uint16_t, std::uint64_t>, CallRecord> calls;
   std::vector<CallRecord> on_streams;  ///< in order
