@@ -41,9 +41,9 @@ std::string run_of_process(std::int32_t pid) {
 
 /// Of a rank, or of a launcher above ranks.
 std::string run_below(std::int32_t pid) {
-  if (const std::string run = run_of_process(pid); !run.empty()) return run;
+  if (std::string run = run_of_process(pid); !run.empty()) return run;
   for (const pid_t child : descendants(pid)) {
-    if (const std::string run = run_of_process(child); !run.empty()) return run;
+    if (std::string run = run_of_process(child); !run.empty()) return run;
   }
   return {};
 }
@@ -52,7 +52,7 @@ std::string run_below(std::int32_t pid) {
 std::string find_run(const std::string& name, const Settings& settings) {
   const bool number = !name.empty() && name.find_first_not_of("0123456789") == std::string::npos;
   if (number) {
-    const std::string run = run_below(std::atoi(name.c_str()));
+    std::string run = run_below(std::atoi(name.c_str()));
     if (!run.empty()) return run;
     throw Failure(
         ACCEL_EXIT_USAGE,

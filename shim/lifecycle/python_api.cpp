@@ -85,7 +85,8 @@ void run_python(const char* program, PythonFunction& function) {
 std::size_t copy_python_bytes(void* bytes, char* to, std::size_t capacity) {
   char* text = nullptr;
   std::ptrdiff_t length = 0;
-  if (python_api().bytes_of(bytes, &text, &length) != 0) return 0;
+  const PythonApi& python = python_api();
+  if (python.bytes_of == nullptr || python.bytes_of(bytes, &text, &length) != 0) return 0;
   const std::size_t copied = std::min(static_cast<std::size_t>(length), capacity);
   std::memcpy(to, text, copied);
   return copied;

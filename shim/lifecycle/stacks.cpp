@@ -21,10 +21,12 @@
 namespace accel {
 namespace {
 
-constexpr std::int64_t kPatience = 20'000'000;
+constexpr std::int64_t kPatience = 20'000'000;           // for a handler to begin
+constexpr std::int64_t kFinishPatience = 1'000'000'000;  // for one that has begun, on an overloaded machine
 
 int stack_signal = 0;
 std::atomic<StackRecord*> target{nullptr};
+std::atomic<std::uint32_t> target_tid{0};
 std::atomic<std::uint32_t> captured{0};
 std::atomic<bool> parking{false};
 std::atomic<std::uint32_t> never{0};
@@ -44,7 +46,10 @@ std::uint64_t interrupted_at(const void* context) {
 void capture(int, siginfo_t* info, void* context) {
   const int saved = errno;
   while (parking.load() && info->si_code == SI_TKILL) futex_wait(never, 0, 1'000'000'000);
-  StackRecord* stack = info->si_code == SI_TKILL ? target.exchange(nullptr) : nullptr;
+  // One that comes too late finds nothing to do, or somebody else's.
+  const bool asked =
+      info->si_code == SI_TKILL && target_tid.load() == static_cast<std::uint32_t>(syscall(SYS_gettid));
+  StackRecord* stack = asked ? target.exchange(nullptr) : nullptr;
   if (stack != nullptr) {
     std::uint64_t pcs[kStackDepth + 8];
     const int depth = unwind(pcs, kStackDepth + 8);
@@ -64,7 +69,7 @@ struct KernelState {
   char state = 0;                   ///< 'R', 'S', 'D', ...
   bool reachable = false;           ///< it does not block the signal
   bool running = false;             ///< in user space, as far as this moment goes
-  long number = -1;                 ///< of the system call it sleeps in
+  long number = -1;                 ///< of the system call it is in; -1: none
   std::uint64_t sp = 0, pc = 0;     ///< with which it returns
   unsigned long long switches = 0;  ///< how often it has gone to sleep
 
@@ -137,14 +142,16 @@ bool capture_thread(std::uint32_t tid, std::uint32_t request, StackRecord& stack
   __atomic_store_n(&stack.tid, 0, __ATOMIC_RELEASE);
   stack.depth = 0;
   const KernelState state = kernel_state(tid);
-  stack.state = static_cast<std::uint32_t>(state.state);
+  stack.state = static_cast<unsigned char>(state.state);
   const bool asleep = state.state == 'D' || state.state == 'T';  // no signal wakes it
   if (state.reachable && !asleep && (state.running || restarts(state.number))) {
     const std::uint32_t before = captured.load();
+    target_tid.store(tid);
     target.store(&stack);
     if (syscall(SYS_tgkill, getpid(), tid, stack_signal) == 0) futex_wait(captured, before, kPatience);
-    // A handler that has begun by now still finishes its writing; one that begins later finds nothing to do.
-    if (target.exchange(nullptr) != nullptr) stack.depth = 0;
+    const bool begun = target.exchange(nullptr) == nullptr;
+    if (begun) futex_wait(captured, before, kFinishPatience);
+    if (captured.load() == before) stack.depth = 0;
   } else if (state.pc != 0) {
     stack.pcs[0] = state.pc;
     stack.depth = 1;

@@ -10,6 +10,7 @@
 #include "report/advice.h"
 #include "report/python_frames.h"
 #include "report/rank_set.h"
+#include "report/stack_tree.h"
 #include "report/symbols.h"
 #include "report/thread_stacks.h"
 
@@ -259,6 +260,25 @@ std::string traceback_text(const Verdict& verdict, const Party& party, const Tra
                      traits(party.call->function).name);
 }
 
+/// From this many different ones on a tree shows more than a list.
+constexpr std::size_t kManyStacks = 4;
+
+std::string tree_of_others(const Verdict& verdict, const std::vector<Traceback>& stacks) {
+  std::vector<RankStack> others;
+  std::vector<int> ranks;
+  for (std::size_t i = 0; i < verdict.parties.size(); ++i) {
+    const Party& party = verdict.parties[i];
+    if (&party == &subject(verdict) || stacks[i].frames.empty()) continue;
+    RankStack stack{party.world_rank, {}};
+    for (auto frame = stacks[i].frames.rbegin(); frame != stacks[i].frames.rend(); ++frame)
+      stack.frames.push_back(label_of(*frame));
+    if (party.call && !stacks[i].now) stack.frames.emplace_back(traits(party.call->function).name);
+    others.push_back(std::move(stack));
+    ranks.push_back(party.world_rank);
+  }
+  return fmt::format("\nStacks of {} as a tree:\n{}", processes(ranks), stack_tree(others));
+}
+
 /// The other processes' stacks, equal ones once.
 std::string other_tracebacks(const Verdict& verdict, const std::vector<Traceback>& stacks) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
@@ -274,6 +294,7 @@ std::string other_tracebacks(const Verdict& verdict, const std::vector<Traceback
       groups.push_back({text, {party.world_rank}});
     }
   }
+  if (groups.size() >= kManyStacks) return tree_of_others(verdict, stacks);
   std::string result;
   for (const auto& [text, ranks] : groups) {
     result += fmt::format("\nTraceback of {} (most recent call last):\n{}", processes(ranks), text);

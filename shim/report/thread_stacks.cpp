@@ -28,6 +28,18 @@ const PythonThread* python_thread(const std::vector<PythonThread>& threads, cons
   return nullptr;
 }
 
+/// "void step<int>" is step<int>: a template's name comes with what it returns.
+std::string without_result(const std::string& name) {
+  if (name.find("operator") != std::string::npos) return name;
+  int depth = 0;
+  for (std::size_t i = name.size(); i-- > 0;) {
+    if (name[i] == '>') ++depth;
+    if (name[i] == '<') --depth;
+    if (name[i] == ' ' && depth == 0) return name.substr(i + 1);
+  }
+  return name;
+}
+
 std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 }  // namespace
@@ -105,7 +117,7 @@ std::string label_of(const Frame& frame) {
   if (frame.folded != 0) return "[Python]";
   if (frame.function.empty()) return fmt::format("{}+{:#x}", base_name(frame.module), frame.offset);
   const std::string name = short_name(frame.function);
-  const std::string function = name.substr(0, name.find('('));
+  const std::string function = without_result(name.substr(0, name.find('(')));
   const std::string& shown = function.empty() ? name : function;
   if (frame.file.empty()) return shown;
   return fmt::format("{} ({}:{})", shown, base_name(frame.file), frame.line);

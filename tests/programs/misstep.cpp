@@ -1,5 +1,5 @@
 // misstep KIND: rank 1 makes a mistake in the middle of a step: count, leaves or late. The same in three
-// languages.
+// languages. With "scattered" it is late, and the others are each at a depth of their own.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -22,11 +22,17 @@ class Trainer {
   __attribute__((noinline)) void train_step() {
     const bool odd = rank_ == 1;
     if (odd && kind_ == "leaves") usleep(300'000), std::exit(3);
-    if (odd && kind_ == "late") save_checkpoint();
+    if (odd && (kind_ == "late" || kind_ == "scattered")) save_checkpoint();
+    if (kind_ == "scattered") descend(rank_);
     reduce_gradients(gradients_, odd && kind_ == "count" ? 2 : 4);
   }
 
  private:
+  __attribute__((noinline)) void descend(int depth) {
+    if (depth > 0) descend(depth - 1);
+    reduce_gradients(gradients_, 4);
+  }
+
   __attribute__((noinline)) void save_checkpoint() {
     usleep(100'000'000);
     gradients_.clear();
