@@ -28,10 +28,11 @@ bool is_interpreter(const Frame& frame) {
          frame.function.find("_PyEval_EvalFrame") != std::string::npos;
 }
 
-/// What Cython and other binders put between the interpreter and the library that is called.
+/// What Cython, ctypes and other binders put between the interpreter and the library that is called.
 bool is_binding(const Frame& frame) {
   const bool extension = frame.module.find(".cpython-") != std::string::npos;
-  return frame.function.starts_with("__pyx_") || (extension && frame.function.empty());
+  return frame.function.starts_with("__pyx_") || (extension && frame.function.empty()) ||
+         frame.module.find("/libffi.so") != std::string::npos;
 }
 
 }  // namespace

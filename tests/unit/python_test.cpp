@@ -27,10 +27,12 @@ TEST(Python, ReadsWhatTheInterpreterHasWritten) {
 }
 
 TEST(Python, ItsFramesStandWhereTheInterpreterStood) {
-  const std::vector<Frame> stack = {
-      native("ncclAllReduce_helper", "/usr/lib/libtorch.so"), native("__pyx_pw_Allreduce", "/usr/lib/MPI.so"),
-      native("cfunction_call", "/usr/bin/python3.11"),
-      native("_PyEval_EvalFrameDefault", "/usr/bin/python3.11"), native("main", "/usr/bin/python3.11")};
+  const std::vector<Frame> stack = {native("ncclAllReduce_helper", "/usr/lib/libtorch.so"),
+                                    native("__pyx_pw_Allreduce", "/usr/lib/MPI.so"),
+                                    native("ffi_call", "/usr/lib/libffi.so.8.1.4"),
+                                    native("cfunction_call", "/usr/bin/python3.11"),
+                                    native("_PyEval_EvalFrameDefault", "/usr/bin/python3.11"),
+                                    native("main", "/usr/bin/python3.11")};
   Frame python;
   python.function = "train_step";
   python.file = "train.py";
@@ -38,6 +40,17 @@ TEST(Python, ItsFramesStandWhereTheInterpreterStood) {
   ASSERT_EQ(merged.size(), 2u);
   EXPECT_EQ(merged[0].function, "ncclAllReduce_helper");
   EXPECT_EQ(merged[1].function, "train_step");
+}
+
+TEST(Python, WithoutItsFramesTheInterpreterIsOneLine) {
+  const std::vector<Frame> stack = {native("ffi_call", "/usr/lib/libffi.so.8.1.4"),
+                                    native("_PyEval_EvalFrameDefault", "/usr/lib/libpython3.11.so.1.0"),
+                                    native("", "/usr/lib/libpython3.11.so.1.0"),
+                                    native("main", "/opt/solver")};
+  const auto folded = with_python(stack, {});
+  ASSERT_EQ(folded.size(), 2u) << "what embeds the interpreter stays";
+  EXPECT_EQ(traceback_lines({folded[0]}), "  [2 frames of the Python interpreter]\n");
+  EXPECT_EQ(folded[1].function, "main");
 }
 
 }  // namespace
