@@ -21,11 +21,24 @@ std::vector<std::string> fields_of(const std::string& line) {
   return fields;
 }
 
+std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
+
+/// Runs Python functions: one until 3.10, and those that they call from 3.11 on.
+bool evaluates(const Frame& frame) {
+  return frame.function.find("_PyEval_EvalFrameDefault") != std::string::npos;
+}
+
 bool is_interpreter(const Frame& frame) {
-  const std::string_view module(frame.module);
-  const std::string_view name = module.substr(module.rfind('/') + 1);
-  return name.starts_with("python") || name.starts_with("libpython") ||
-         frame.function.find("_PyEval_EvalFrame") != std::string::npos;
+  const std::string_view name = base_name(frame.module);
+  return name.starts_with("python") || name.starts_with("libpython") || evaluates(frame);
+}
+
+/// How the C library starts a program or a thread: of no interest.
+bool is_start_up(const Frame& frame) {
+  constexpr std::string_view kNames[] = {
+      "_start", "__libc_start_main", "__libc_start_call_main", "start_thread", "clone", "__clone",
+      "clone3", "__clone3"};
+  return std::find(std::begin(kNames), std::end(kNames), frame.function) != std::end(kNames);
 }
 
 /// What Cython, ctypes and other binders put between the interpreter and the library that is called.
@@ -57,21 +70,33 @@ std::vector<PythonThread> parse_python(const std::string& text) {
 }
 
 std::vector<Frame> with_python(const std::vector<Frame>& native, const std::vector<Frame>& python) {
-  std::vector<Frame> result;
   const auto inner = std::find_if(native.begin(), native.end(), is_interpreter);
+  const auto outer = std::find_if(native.rbegin(), native.rend(), is_interpreter).base();
+  std::vector<Frame> result;
   std::copy_if(native.begin(), inner, std::back_inserter(result),
                [](const Frame& frame) { return !is_binding(frame); });
-  result.insert(result.end(), python.begin(), python.end());
-  if (python.empty() && inner != native.end()) {
-    // From where the interpreter begins outwards: a program that embeds it has frames of its own there.
-    const auto outer = std::find_if(native.rbegin(), native.rend(), is_interpreter).base();
+  if (inner == native.end() || python.empty()) {
+    result.insert(result.end(), python.begin(), python.end());
+    if (inner == native.end()) return result;
     Frame folded;
     folded.folded = static_cast<int>(outer - inner);
     result.push_back(std::move(folded));
-    std::copy_if(outer, native.end(), std::back_inserter(result), [](const Frame& frame) {
-      return !frame.function.starts_with("_start") && !frame.function.starts_with("__libc_start");
-    });
+  } else if (std::count_if(inner, outer, evaluates) == static_cast<std::ptrdiff_t>(python.size())) {
+    // Each Python frame has its native one: what stands between two of them has called back.
+    auto next = python.begin();
+    for (auto frame = inner; frame != outer; ++frame) {
+      if (evaluates(*frame)) {
+        result.push_back(*next++);
+      } else if (!is_interpreter(*frame) && !is_binding(*frame) && !is_start_up(*frame)) {
+        result.push_back(*frame);
+      }
+    }
+  } else {
+    // From 3.11 on calls between Python functions leave no native frame: which belong together is not known.
+    result.insert(result.end(), python.begin(), python.end());
   }
+  std::copy_if(outer, native.end(), std::back_inserter(result),
+               [](const Frame& frame) { return !is_start_up(frame); });
   return result;
 }
 

@@ -42,6 +42,28 @@ TEST(Python, ItsFramesStandWhereTheInterpreterStood) {
   EXPECT_EQ(merged[1].function, "train_step");
 }
 
+TEST(Python, WhatCallsBackStandsBetweenItsFrames) {
+  const std::vector<Frame> stack = {native("_PyEval_EvalFrameDefault", "/usr/bin/python3.9"),
+                                    native("_PyFunction_Vectorcall", "/usr/bin/python3.9"),
+                                    native("integrate", "/opt/solver.cpython-39-x86_64-linux-gnu.so"),
+                                    native("_PyEval_EvalFrameDefault", "/usr/bin/python3.9"),
+                                    native("Py_BytesMain", "/usr/bin/python3.9"),
+                                    native("__libc_start_main", "/usr/lib/libc.so.6")};
+  const auto names = [](const std::vector<Frame>& frames) {
+    std::vector<std::string> result;
+    for (const Frame& frame : frames) result.push_back(frame.function);
+    return result;
+  };
+  Frame inner, outer;
+  inner.function = "residual";
+  outer.function = "<module>";
+  EXPECT_EQ(names(with_python(stack, {inner, outer})),
+            (std::vector<std::string>{"residual", "integrate", "<module>"}));
+  EXPECT_EQ(names(with_python(stack, {inner, inner, outer})),
+            (std::vector<std::string>{"residual", "residual", "<module>"}))
+      << "not guessed";
+}
+
 TEST(Python, WithoutItsFramesTheInterpreterIsOneLine) {
   const std::vector<Frame> stack = {native("ffi_call", "/usr/lib/libffi.so.8.1.4"),
                                     native("_PyEval_EvalFrameDefault", "/usr/lib/libpython3.11.so.1.0"),
