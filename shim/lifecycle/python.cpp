@@ -13,9 +13,9 @@
 namespace accel {
 namespace {
 
-/// Hands over a line a thread, "T tid name", and a line a frame behind it, innermost first. `main` is what
-/// Python calls the main thread, 0: not known; `only` the one thread that is asked for, 0: all. Imports
-/// nothing that a program does not have but linecache, which needs no more.
+/// Hands over a line a thread, "T tid name", and a line a frame behind it, innermost first: E for one that C
+/// has called, else F. `main` is what Python calls the main thread, 0: not known; `only` the one thread that
+/// is asked for, 0: all. Imports nothing that a program does not have but linecache, which needs no more.
 constexpr const char* kDump = R"(
 def dump(main, pid, only):
     import _thread, linecache, sys
@@ -42,7 +42,8 @@ def dump(main, pid, only):
         while frame is not None and depth < 60:
             code, line = frame.f_code, frame.f_lineno or 0
             source = linecache.getline(code.co_filename, line, frame.f_globals).strip()
-            lines.append("F\t%s\t%d\t%s\t%s\n" % (code.co_filename, line, code.co_name, source[:200]))
+            kind = "E" if is_entry(frame) else "F"
+            lines.append("%s\t%s\t%d\t%s\t%s\n" % (kind, code.co_filename, line, code.co_name, source[:200]))
             frame, depth = frame.f_back, depth + 1
     native("".join(lines).encode("utf-8", "replace"))
 )";

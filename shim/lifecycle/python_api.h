@@ -7,7 +7,7 @@ namespace accel {
 struct PythonApi {
   int (*is_initialized)() = nullptr;
   int (*is_finalizing)() = nullptr;  ///< may be missing
-  const char* (*version)() = nullptr;
+  const char* (*get_version)() = nullptr;
   int (*ensure)() = nullptr;
   void (*release)(int) = nullptr;
   int (*holds_gil)() = nullptr;
@@ -42,10 +42,14 @@ struct PythonFunction {
   const char* doc = nullptr;
 };
 
-/// Runs a program in names of its own, of which `native` is the function; nothing of the application's is
-/// touched. With the GIL only. Leaves nothing to destroy: an interpreter that ends meanwhile ends a thread
-/// that is not its own by pthread_exit, from inside any of its functions, and the unwinder that does it is
-/// libgcc_s's: it aborts at a landing pad of a static one's.
+/// The N of Python 3.N; -1: another one.
+int python_minor();
+
+/// Runs a program in names of its own, of which `native` is the function, and `is_entry(frame)` tells whether
+/// C has called a frame (1) or Python, or that it is not known (0). Nothing of the application's is touched.
+/// With the GIL only. Leaves nothing to destroy: an interpreter that ends meanwhile ends a thread that is not
+/// its own by pthread_exit, from inside any of its functions, and the unwinder that does it is libgcc_s's: it
+/// aborts at a landing pad of a static one's.
 void run_python(const char* program, PythonFunction& function);
 
 /// Of a bytes object, at most `capacity`; how many.

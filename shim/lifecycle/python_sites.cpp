@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 
@@ -170,8 +169,8 @@ outer(outer.__code__)
 )";
 
 void calibrate() {
-  const char* version = python_api().version();
-  const int minor = std::strncmp(version, "3.", 2) == 0 ? std::atoi(version + 2) : -1;
+  const char* version = python_api().get_version();
+  const int minor = python_minor();
   const auto* layout = std::find_if(std::begin(kLayouts), std::end(kLayouts),
                                     [&](const Layout& one) { return one.minor == minor; });
   if (layout != std::end(kLayouts)) {

@@ -23,7 +23,7 @@ std::vector<std::string> fields_of(const std::string& line) {
 
 std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
-/// Runs Python functions: one until 3.10, and those that they call from 3.11 on.
+/// Runs a Python function that C has called, and from 3.11 on those that it calls.
 bool evaluates(const Frame& frame) {
   return frame.function.find("_PyEval_EvalFrameDefault") != std::string::npos;
 }
@@ -33,11 +33,12 @@ bool is_interpreter(const Frame& frame) {
   return name.starts_with("python") || name.starts_with("libpython") || evaluates(frame);
 }
 
-/// How the C library starts a program or a thread: of no interest.
+/// How the C library starts a program or a thread, or what is static in it: of no interest.
 bool is_start_up(const Frame& frame) {
   constexpr std::string_view kNames[] = {
       "_start", "__libc_start_main", "__libc_start_call_main", "start_thread", "clone", "__clone",
       "clone3", "__clone3"};
+  if (frame.function.empty()) return base_name(frame.module).starts_with("libc.so");
   return std::find(std::begin(kNames), std::end(kNames), frame.function) != std::end(kNames);
 }
 
@@ -57,12 +58,13 @@ std::vector<PythonThread> parse_python(const std::string& text) {
     const std::vector<std::string> fields = fields_of(line);
     if (fields[0] == "T" && fields.size() >= 3) {
       threads.push_back({static_cast<std::int32_t>(std::atoi(fields[1].c_str())), fields[2], {}});
-    } else if (fields[0] == "F" && fields.size() == 5 && !threads.empty()) {
+    } else if ((fields[0] == "F" || fields[0] == "E") && fields.size() == 5 && !threads.empty()) {
       Frame frame;
       frame.file = fields[1];
       frame.line = std::atoi(fields[2].c_str());
       frame.function = fields[3];
       frame.source = fields[4];
+      frame.entry = fields[0] == "E";
       threads.back().frames.push_back(std::move(frame));
     }
   }
@@ -81,18 +83,22 @@ std::vector<Frame> with_python(const std::vector<Frame>& native, const std::vect
     Frame folded;
     folded.folded = static_cast<int>(outer - inner);
     result.push_back(std::move(folded));
-  } else if (std::count_if(inner, outer, evaluates) == static_cast<std::ptrdiff_t>(python.size())) {
-    // Each Python frame has its native one: what stands between two of them has called back.
+  } else if (std::count_if(inner, outer, evaluates) ==
+             std::count_if(python.begin(), python.end(), [](const Frame& frame) { return frame.entry; })) {
+    // What stands between two of them has called back.
     auto next = python.begin();
     for (auto frame = inner; frame != outer; ++frame) {
       if (evaluates(*frame)) {
-        result.push_back(*next++);
+        do {
+          result.push_back(*next);
+        } while (!next++->entry);
       } else if (!is_interpreter(*frame) && !is_binding(*frame) && !is_start_up(*frame)) {
         result.push_back(*frame);
       }
     }
+    result.insert(result.end(), next, python.end());
   } else {
-    // From 3.11 on calls between Python functions leave no native frame: which belong together is not known.
+    // A stack that is cut short, or an interpreter of another kind: which belong together is not known.
     result.insert(result.end(), python.begin(), python.end());
   }
   std::copy_if(outer, native.end(), std::back_inserter(result),

@@ -15,6 +15,7 @@ struct Frame {
   std::uint64_t offset = 0;  ///< of the address in the module's file image
   std::string source;        ///< the line itself, of a Python frame
   std::string build_id;      ///< of the module, where no symbol is known: so that another machine finds one
+  bool entry = false;        ///< a Python frame that C code has called
   int folded = 0;            ///< this many frames of the Python interpreter, and nothing of the above
 };
 

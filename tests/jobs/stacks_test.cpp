@@ -118,6 +118,23 @@ TEST_F(Stacks, EachLanguageAtItsLine) {
   }
 }
 
+TEST_F(Stacks, ALibraryThatCallsBackStandsBetweenPythonsFrames) {
+  const Outcome outcome =
+      run(scratch_, {Mpi::OpenMpi,
+                     Way::Launcher,
+                     2,
+                     "/usr/bin/python3 " + source_directory() + "/tests/programs/callback.py",
+                     {{"ACCEL_WARN_AFTER", "0"}, {"ACCEL_TIMEOUT", "1"}},
+                     {}});
+  EXPECT_EQ(outcome.status, 81) << outcome;
+  const std::string stack =
+      "callback.py\", line 22, in sort\n    ctypes[^\n]*\n(  [^\n]*qsort[^\n]*\n|  [^\n]*msort[^\n]*\n)+"
+      "  File \"[^\n]*callback.py\", line 11, in compare\n    stand_still\\(\\)\n"
+      "  File \"[^\n]*callback.py\", line ";
+  EXPECT_TRUE(std::regex_search(outcome.report, std::regex(stack + "17, in stand_still\n"))) << outcome;
+  EXPECT_TRUE(std::regex_search(outcome.report, std::regex(stack + "18, in stand_still\n"))) << outcome;
+}
+
 TEST_F(Stacks, ManyDifferentOnesAreATree) {
   const Outcome outcome = run(scratch_, {Mpi::OpenMpi,
                                          Way::Launcher,

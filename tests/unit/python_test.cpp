@@ -57,8 +57,13 @@ TEST(Python, WhatCallsBackStandsBetweenItsFrames) {
   Frame inner, outer;
   inner.function = "residual";
   outer.function = "<module>";
+  inner.entry = outer.entry = true;
+  Frame called = inner;
+  called.entry = false;
   EXPECT_EQ(names(with_python(stack, {inner, outer})),
             (std::vector<std::string>{"residual", "integrate", "<module>"}));
+  EXPECT_EQ(names(with_python(stack, {called, inner, outer})),
+            (std::vector<std::string>{"residual", "residual", "integrate", "<module>"}));
   EXPECT_EQ(names(with_python(stack, {inner, inner, outer})),
             (std::vector<std::string>{"residual", "residual", "<module>"}))
       << "not guessed";
