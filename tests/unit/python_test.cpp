@@ -51,6 +51,7 @@ TEST(Python, WhatCallsBackStandsBetweenItsFrames) {
                                     native("__libc_start_main", "/usr/lib/libc.so.6")};
   const auto names = [](const std::vector<Frame>& frames) {
     std::vector<std::string> result;
+    result.reserve(frames.size());
     for (const Frame& frame : frames) result.push_back(frame.function);
     return result;
   };
