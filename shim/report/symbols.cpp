@@ -252,6 +252,8 @@ std::string traceback_lines(const std::vector<Frame>& frames) {
     if (!frame->file.empty()) {
       text += fmt::format("  File \"{}\", line {}, in {}\n", frame->file, frame->line, function);
       if (!frame->source.empty()) text += fmt::format("    {}\n", frame->source);
+    } else if (frame->module.empty() && frame->function.empty()) {
+      text += "  in ?? (code made at run time)\n";
     } else {
       text += fmt::format("  in {} ({}+{:#x}{})\n", function, base_name(frame->module), frame->offset, build);
     }

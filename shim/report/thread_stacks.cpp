@@ -115,6 +115,7 @@ nlohmann::json frames_json(const std::vector<Frame>& frames) {
 
 std::string label_of(const Frame& frame) {
   if (frame.folded != 0) return "[Python]";
+  if (frame.module.empty() && frame.function.empty()) return "[code made at run time]";
   if (frame.function.empty()) return fmt::format("{}+{:#x}", base_name(frame.module), frame.offset);
   const std::string name = short_name(frame.function);
   const std::string function = without_result(name.substr(0, name.find('(')));

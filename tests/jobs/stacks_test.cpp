@@ -78,6 +78,18 @@ TEST_F(Stacks, AStrippedBinarySaysWhereToLook) {
       << outcome;
 }
 
+TEST_F(Stacks, CodeMadeAtRunTimeEndsThemAtWorst) {
+  const std::string program = compile("made", "-O1 -g");
+  const std::string inner = "  in ?? (code made at run time)\n  File \"tests/programs/made.c\", line ";
+  for (const char* how : {"", " bare"}) {
+    const Outcome outcome = run_late(program + how);
+    EXPECT_EQ(outcome.status, 81) << outcome;
+    expect(outcome, inner + "10, in stand_still\n");
+    expect(outcome, inner + "14, in stand_still\n  in MPI_Barrier\n");
+    EXPECT_EQ(outcome.report.find("in main") != std::string::npos, how[0] == '\0') << outcome;
+  }
+}
+
 TEST_F(Stacks, DebugFilesBesideTheBinary) {
   const Outcome outcome = run_late(compile("asleep", "-O1 -g",
                                            "&& mkdir .debug && objcopy --only-keep-debug asleep "
