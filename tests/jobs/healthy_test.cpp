@@ -42,12 +42,19 @@ TEST_P(Healthy, OddButCorrectProgramsStayAsTheyAre) {
 }
 
 TEST_P(Healthy, NeverFinalizing) {
-  // Open MPI's mpirun calls it improper and returns 1, MPICH's returns 0: so it stays.
-  const Outcome without = run(scratch_, {GetParam(), Way::None, 3, "healthy never-finalize", {}, {}});
-  for (const Way way : {Way::Launcher, Way::Bare}) {
-    const Outcome with = run(scratch_, {GetParam(), way, 3, "healthy never-finalize", {}, {}});
-    EXPECT_EQ(with.status, without.status) << with;
-    EXPECT_EQ(with.report.find("accel."), std::string::npos) << with;
+  // Open MPI's mpirun calls it improper and returns 1, MPICH's returns 0: so it stays. On a loaded machine
+  // MPICH's sometimes returns 9 by itself: it kills the ranks that are still there when the first has left.
+  const int usual = GetParam() == Mpi::OpenMpi ? 1 : 0;
+  const int killed = GetParam() == Mpi::OpenMpi ? usual : 9;
+  for (const Way way : {Way::None, Way::Launcher, Way::Bare}) {
+    Outcome outcome;
+    constexpr int kTries = 5;
+    for (int i = 0; i < kTries && (i == 0 || outcome.status == killed); ++i) {
+      outcome = run(scratch_, {GetParam(), way, 3, "healthy never-finalize", {}, {}});
+      EXPECT_EQ(outcome.report.find("accel."), std::string::npos) << outcome;
+      if (outcome.status == usual) break;
+    }
+    EXPECT_EQ(outcome.status, usual) << outcome;
   }
 }
 
