@@ -14,7 +14,8 @@ namespace {
 
 class Healthy : public ::testing::TestWithParam<Mpi> {
  protected:
-  void expect_same(const std::string& what, int ranks, std::map<std::string, std::string> variables = {}) {
+  void expect_same(const std::string& what, int ranks,
+                   const std::map<std::string, std::string>& variables = {}) {
     SCOPED_TRACE(what);
     const Outcome without = run(scratch_, {GetParam(), Way::None, ranks, what, variables, {}});
     for (const Way way : {Way::Launcher, Way::Bare}) {
