@@ -94,17 +94,7 @@ std::vector<Found> ask(const RunDirectory& run) {
 }
 
 std::vector<std::string> labels_of(const ThreadStack& stack) {
-  std::vector<std::string> labels;
-  for (auto frame = stack.frames.rbegin(); frame != stack.frames.rend(); ++frame)
-    labels.push_back(label_of(*frame));
-  for (std::size_t begin = 0; begin < labels.size(); ++begin) {
-    std::size_t end = begin;
-    while (end < labels.size() && labels[end] == labels[begin]) ++end;
-    if (end - begin < 3) continue;
-    labels[begin] += fmt::format(" ×{}", end - begin);
-    labels.erase(labels.begin() + static_cast<std::ptrdiff_t>(begin) + 1,
-                 labels.begin() + static_cast<std::ptrdiff_t>(end));
-  }
+  std::vector<std::string> labels = labels_of(stack.frames);
   if (!stack.call.empty()) labels.push_back(stack.call);
   if (stack.state == 'D') labels.emplace_back("uninterruptible sleep in the kernel");
   if (labels.empty()) labels.emplace_back("??");

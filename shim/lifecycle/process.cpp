@@ -23,6 +23,7 @@
 #include "lifecycle/python_sites.h"
 #include "lifecycle/signals.h"
 #include "lifecycle/unwind.h"
+#include "record/base_name.h"
 #include "record/futex.h"
 #include "report/log.h"
 
@@ -207,7 +208,6 @@ void Process::sum_up_memory() const {
 namespace {
 
 /// The name of an object without directories.
-std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
 /// kUses* by what a loaded object is; 0: none of them.
 std::uint32_t library_of(std::string_view path) {

@@ -1,15 +1,15 @@
 #include "lifecycle/python_api.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <link.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <type_traits>
+
+#include "lifecycle/own_memory.h"
 
 namespace accel {
 namespace {
@@ -82,22 +82,17 @@ void* is_entry(void*, void* frame) {
   const PythonApi& python = python_api();
   const int minor = python_minor();
   if (minor < 11 || minor > 13) return python.long_from(minor < 11 ? 1 : 0);
-  const int memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
-  const auto load = [&](std::uint64_t address, auto& value) {
-    return pread(memory, &value, sizeof value, static_cast<off_t>(address)) ==
-           static_cast<ssize_t>(sizeof value);
-  };
   std::uint64_t inner = 0;
   std::uint64_t previous = 0;
   std::uint8_t mark = 0;
   constexpr std::uint8_t kOwnedByC = 3;
-  bool entry = load(reinterpret_cast<std::uint64_t>(frame) + 24, inner);
+  bool entry = load_own_memory(reinterpret_cast<std::uint64_t>(frame) + 24, inner);
   if (minor == 11) {
-    entry = entry && load(inner + 68, mark) && mark != 0;
+    entry = entry && load_own_memory(inner + 68, mark) && mark != 0;
   } else {
-    entry = entry && load(inner + 8, previous) && load(previous + 70, mark) && mark == kOwnedByC;
+    entry = entry && load_own_memory(inner + 8, previous) && load_own_memory(previous + 70, mark) &&
+            mark == kOwnedByC;
   }
-  close(memory);
   return python.long_from(entry ? 1 : 0);
 }
 PythonFunction entry_teller{"is_entry", is_entry};

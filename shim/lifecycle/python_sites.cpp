@@ -1,19 +1,17 @@
 #include "lifecycle/python_sites.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <pthread.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <optional>
 
+#include "lifecycle/own_memory.h"
 #include "lifecycle/own_thread.h"
 #include "lifecycle/python.h"
 #include "lifecycle/python_api.h"
-#include "record/file_descriptor.h"
 #include "record/futex.h"
 #include "report/log.h"
 
@@ -133,11 +131,7 @@ void* check_layout(void*, void* argument) {
   Calibration& now = calibration;
   const auto expected = reinterpret_cast<std::uint64_t>(argument);
   // Not trusted yet: what is not mapped is an error here, and no fault.
-  const FileDescriptor memory(open("/proc/self/mem", O_RDONLY | O_CLOEXEC));
-  const auto load = [&](std::uint64_t address, auto& value) {
-    return pread(memory.get(), &value, sizeof value, static_cast<off_t>(address)) ==
-           static_cast<ssize_t>(sizeof value);
-  };
+  const auto load = [](std::uint64_t address, auto& value) { return load_own_memory(address, value); };
   Place places[kDeepest];
   int depth = 0;
   walk(*now.layout, python.this_thread(), load, [&](const Place& place) { places[depth++] = place; });

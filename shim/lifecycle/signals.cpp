@@ -12,6 +12,7 @@
 #include "act/watch.h"
 #include "lifecycle/process.h"
 #include "lifecycle/stacks.h"
+#include "record/base_name.h"
 #include "record/futex.h"
 
 namespace accel {
@@ -26,8 +27,7 @@ bool belongs_to_mpi(const struct sigaction& action) {
   Dl_info info;
   if (dladdr(reinterpret_cast<void*>(action.sa_handler), &info) == 0 || info.dli_fname == nullptr)
     return false;
-  std::string_view name = info.dli_fname;
-  name.remove_prefix(name.rfind('/') + 1);
+  const std::string_view name = base_name(info.dli_fname);
   return name.starts_with("libucs.so") || name.starts_with("libopen-pal.so") || name.starts_with("libmpi.so");
 }
 

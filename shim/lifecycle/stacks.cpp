@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "lifecycle/own_memory.h"
 #include "lifecycle/unwind.h"
 #include "record/file_descriptor.h"
 #include "record/futex.h"
@@ -124,10 +125,8 @@ bool restarts(long number) {
 /// The thread sleeps: its stack lies still. What is copied counts if it still sleeps the same sleep then.
 void copy_stack(std::uint32_t tid, std::uint32_t request, const KernelState& asleep, StackCopy& copy) {
   __atomic_store_n(&copy.tid, 0, __ATOMIC_RELEASE);
-  const FileDescriptor memory(open("/proc/self/mem", O_RDONLY | O_CLOEXEC));
-  if (!memory) return;
   // It ends where the stack does.
-  const ssize_t got = pread(memory.get(), copy.memory, sizeof copy.memory, static_cast<off_t>(asleep.sp));
+  const ssize_t got = read_own_memory(asleep.sp, copy.memory, sizeof copy.memory);
   if (got <= 0 || !kernel_state(tid).same_sleep(asleep)) return;
   copy.pc = asleep.pc;
   copy.sp = asleep.sp;

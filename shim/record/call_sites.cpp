@@ -6,13 +6,14 @@
 #include <cstring>
 #include <string_view>
 
+#include "record/base_name.h"
+
 namespace accel {
 
 Library library_at(const void* address) {
   Dl_info info;
   if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return Library::None;
-  std::string_view name = info.dli_fname;
-  name.remove_prefix(name.rfind('/') + 1);
+  const std::string_view name = base_name(info.dli_fname);
   if (name.starts_with("libmpi.so") || name.starts_with("libmpich.so") || name.starts_with("mca_"))
     return Library::Mpi;
   if (name.starts_with("libnccl.so")) return Library::Nccl;

@@ -5,6 +5,8 @@
 #include <sstream>
 #include <string_view>
 
+#include "record/base_name.h"
+
 namespace accel {
 namespace {
 
@@ -20,8 +22,6 @@ std::vector<std::string> fields_of(const std::string& line) {
   }
   return fields;
 }
-
-std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
 /// Runs a Python function that C has called, and from 3.11 on those that it calls.
 bool evaluates(const Frame& frame) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "judge/judge.h"
+#include "record/base_name.h"
 #include "report/advice.h"
 #include "report/python_frames.h"
 #include "report/rank_set.h"
@@ -269,9 +270,7 @@ std::string tree_of_others(const Verdict& verdict, const std::vector<Traceback>&
   for (std::size_t i = 0; i < verdict.parties.size(); ++i) {
     const Party& party = verdict.parties[i];
     if (&party == &subject(verdict) || stacks[i].frames.empty()) continue;
-    RankStack stack{party.world_rank, {}};
-    for (auto frame = stacks[i].frames.rbegin(); frame != stacks[i].frames.rend(); ++frame)
-      stack.frames.push_back(label_of(*frame));
+    RankStack stack{party.world_rank, labels_of(stacks[i].frames)};
     if (party.call && !stacks[i].now) stack.frames.emplace_back(traits(party.call->function).name);
     others.push_back(std::move(stack));
     ranks.push_back(party.world_rank);
@@ -452,7 +451,7 @@ std::string library_in(const std::vector<Frame>& frames) {
                                                                 {"libcusparse", "cuSPARSE"},
                                                                 {"libcusolver", "cuSOLVER"}};
   for (const Frame& frame : frames) {
-    const std::string name = frame.module.substr(frame.module.rfind('/') + 1);
+    const std::string_view name = base_name(frame.module);
     for (const auto& [beginning, library] : kLibraries) {
       if (name.starts_with(beginning)) return library;
     }

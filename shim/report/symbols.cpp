@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 
+#include "record/base_name.h"
 #include "record/file_descriptor.h"
 #include "report/libdw.h"
 #include "report/mappings.h"
@@ -191,10 +192,8 @@ const Module& module_for(const std::string& path) {
   return *module;
 }
 
-std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
-
 bool is_library_inside(const Frame& frame) {
-  const std::string name = base_name(frame.module);
+  const std::string_view name = base_name(frame.module);
   for (const char* prefix : {"libaccel.so", "libmpi", "libnccl", "libcuda.so", "libcudart", "libmpich",
                              "libopen-", "mca_", "libuc", "libpmix", "libevent"}) {
     if (name.starts_with(prefix)) return true;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "record/base_name.h"
 #include "report/names.h"
 #include "report/python_frames.h"
 #include "report/unwind_copy.h"
@@ -39,8 +40,6 @@ std::string without_result(const std::string& name) {
   }
   return name;
 }
-
-std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 }  // namespace
 
@@ -113,6 +112,8 @@ nlohmann::json frames_json(const std::vector<Frame>& frames) {
   return result;
 }
 
+namespace {
+
 std::string label_of(const Frame& frame) {
   if (frame.folded != 0) return "[Python]";
   if (frame.module.empty() && frame.function.empty()) return "[code made at run time]";
@@ -122,6 +123,22 @@ std::string label_of(const Frame& frame) {
   const std::string& shown = function.empty() ? name : function;
   if (frame.file.empty()) return shown;
   return fmt::format("{} ({}:{})", shown, base_name(frame.file), frame.line);
+}
+
+}  // namespace
+
+std::vector<std::string> labels_of(const std::vector<Frame>& frames) {
+  std::vector<std::string> labels;
+  for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) labels.push_back(label_of(*frame));
+  for (std::size_t begin = 0; begin < labels.size(); ++begin) {
+    std::size_t end = begin;
+    while (end < labels.size() && labels[end] == labels[begin]) ++end;
+    if (end - begin < 3) continue;
+    labels[begin] += fmt::format(" ×{}", end - begin);
+    labels.erase(labels.begin() + static_cast<std::ptrdiff_t>(begin) + 1,
+                 labels.begin() + static_cast<std::ptrdiff_t>(end));
+  }
+  return labels;
 }
 
 }  // namespace accel

@@ -34,7 +34,8 @@ std::vector<ThreadStack> thread_stacks(const RecordReader& reader, const Process
 /// Frames as reports hold them, outermost first.
 nlohmann::json frames_json(const std::vector<Frame>& frames);
 
-/// A frame in a few words: "reduce (train.cpp:12)".
-std::string label_of(const Frame& frame);
+/// Each frame in a few words, "reduce (train.cpp:12)", outermost first; three and more equal ones in a row
+/// are one, "recurse (a.c:3) ×500".
+std::vector<std::string> labels_of(const std::vector<Frame>& frames);
 
 }  // namespace accel

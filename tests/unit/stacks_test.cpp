@@ -133,12 +133,17 @@ TEST(Stacks, InterruptingMallocHarmsNothing) {
   ASSERT_EQ(syscall(SYS_gettid), getpid()) << "the main thread is the one that is asked";
   constexpr std::uint32_t kTimes = 100'000;
   std::atomic<bool> done{false};
+  std::atomic<std::uint64_t> turns{0};
+  std::uint32_t asked = 0;
   std::atomic<std::uint32_t> answered{0};
   std::thread asking([&] {
-    // On a loaded machine the thread may stand at the end of the handler for a time slice: less often, then.
+    // On a loaded machine the thread may stand at the end of the handler, where no signal reaches it, for a
+    // time slice: fewer requests, then.
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-    for (std::uint32_t request = 1; answered < kTimes && std::chrono::steady_clock::now() < end; ++request) {
-      capture_stacks(**recorder, request);
+    while (asked < kTimes && std::chrono::steady_clock::now() < end) {
+      const std::uint64_t before = turns.load();
+      while (turns.load() == before) std::this_thread::yield();
+      capture_stacks(**recorder, ++asked);
       if ((*recorder)->file().stacks[0].depth > 1) answered.fetch_add(1);
     }
     done.store(true);
@@ -147,6 +152,7 @@ TEST(Stacks, InterruptingMallocHarmsNothing) {
   std::uint64_t wrong = 0;
   std::uint64_t thrown = 0;
   for (std::uint64_t i = 0; !done.load(); ++i) {
+    turns.store(i);
     errno = EDOM;
     const std::size_t bytes = 16 + i * 37 % 5000;
     auto& block = blocks[i % blocks.size()];
@@ -163,7 +169,8 @@ TEST(Stacks, InterruptingMallocHarmsNothing) {
   asking.join();
   EXPECT_EQ(wrong, 0u);
   EXPECT_GT(thrown, 0u);
-  EXPECT_GT(answered.load(), 1000u) << "it was asked, and answered";
+  EXPECT_GT(asked, 1000u);
+  EXPECT_GT(answered.load(), asked / 10 * 9) << "it was asked, and answered";
   std::system((std::string("rm -rf ") + base).c_str());
 }
 
