@@ -10,6 +10,7 @@ PREFIX    ?= /usr/local
 DESTDIR   ?=
 CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda /opt/cuda))
 NCCL_HOME ?= /usr
+D3        ?= $(firstword $(wildcard /usr/share/nodejs/d3/dist/d3.min.js $(BUILD)/headers/d3.min.js build/headers/d3.min.js))
 VERSION   := $(shell sed -n 's/^.define ACCEL_VERSION "\(.*\)"/\1/p' include/accel/accel.h)
 
 CXX      ?= g++
@@ -25,11 +26,11 @@ STATIC_RUNTIME = $(if $(SANITIZE),,-static-libstdc++ -static-libgcc -Wl$(,)--exc
 objects = $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard $(addsuffix /*.cpp,$(1))))
 
 # The pipeline, each room on top of those before it; shim/README.md says who may include whom.
-CORE     := $(call objects,$(addprefix shim/,settings signature record collect judge report act))
-SHIM     := $(CORE) $(call objects,$(addprefix shim/,lifecycle interpose interpose/loader interpose/cuda interpose/mpi interpose/nccl interpose/process))
+CORE     := $(call objects,$(addprefix shim/,settings signature record collect timing judge report act))
+SHIM     := $(CORE) $(call objects,$(addprefix shim/,lifecycle interpose interpose/loader interpose/api interpose/cuda interpose/mpi interpose/nccl interpose/process))
 # Static: accelrun runs where they are not installed.
 LAUNCHER_LIBRARIES := -l:libyaml-cpp.a -l:libelf.a -l:libz.a
-LAUNCHER := $(call objects,launcher launcher/batch launcher/doctor)
+LAUNCHER := $(call objects,launcher launcher/batch launcher/doctor launcher/inspect)
 
 all: $(BUILD)/libaccel.so $(BUILD)/libaccel-audit.so $(BUILD)/accelrun ## Build the library and the launcher (default)
 
@@ -42,6 +43,8 @@ $(BUILD)/libaccel-audit.so: shim/audit/audit.cpp
 	$(call run,LINK,$(CXX) -std=c++20 -O2 -g -fPIC -shared -fvisibility=hidden -fno-exceptions -fno-rtti -Wall -Wextra -Werror -nodefaultlibs -o $@ $< -lc)
 $(BUILD)/accelrun: $(LAUNCHER) $(CORE)
 	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ $(LAUNCHER_LIBRARIES) -ldl -pthread)
+$(BUILD)/launcher/inspect/page.o: launcher/inspect/page.html
+$(BUILD)/launcher/inspect/page.o: override CXXFLAGS += -DACCEL_D3='"$(or $(D3),$(error d3.min.js of D3 5 is missing: install node-d3, or make D3=/path/to/d3.min.js))"'
 $(BUILD)/%.o: %.cpp
 	@mkdir -p $(@D)
 	$(call run,CXX,$(CXX) $(CXXFLAGS) -c -o $@ $<)
@@ -60,7 +63,7 @@ install: all ## Install below DESTDIR/PREFIX
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/accel
 	install -m 755 $(BUILD)/accelrun $(DESTDIR)$(PREFIX)/bin/
 	install -m 755 $(BUILD)/libaccel.so $(BUILD)/libaccel-audit.so $(DESTDIR)$(PREFIX)/lib/
-	install -m 644 include/accel/accel.h $(DESTDIR)$(PREFIX)/include/accel/
+	install -m 644 include/accel/accel.h include/accel/accel.f90 include/accel/libaccel.py $(DESTDIR)$(PREFIX)/include/accel/
 	printf 'prefix=%s\nlibdir=$${prefix}/lib\nincludedir=$${prefix}/include\n\nName: accel\nDescription: errors instead of hangs for distributed jobs\nVersion: %s\nCflags: -I$${includedir}\n' \
 	  '$(PREFIX)' '$(VERSION)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/accel.pc
 

@@ -1,6 +1,6 @@
-/* Data-parallel training reduced to its skeleton: each rank computes gradients, all sum them up. Rank 1 has half as many
- * samples in its last batch, and a bug: it reduces as many gradients as it has samples. Without libaccel the job aborts
- * on one rank, or goes on with wrong numbers on others.
+/* Data-parallel training reduced to its skeleton: each rank computes gradients, all sum them up. Rank 1 has
+ * half as many samples in its last batch, and a bug: it reduces as many gradients as it has samples. Without
+ * libaccel the job aborts on one rank, or goes on with wrong numbers on others.
  *
  *   accelrun mpirun -n 4 ./gradient_step
  */

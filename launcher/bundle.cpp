@@ -13,6 +13,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "collect/moment.h"
 #include "launcher/captured.h"
 #include "launcher/command_line.h"
 #include "launcher/doctor/doctor.h"
@@ -112,7 +113,7 @@ std::vector<std::pair<std::string, std::string>> contents(const std::string& pat
     for (const RecordedRun::Process& process : run.processes) scrubber.add_name(process.evidence.host);
     for (const auto& entry : fs::directory_iterator(path)) {
       const std::string name = entry.path().filename().string();
-      if (name.ends_with(".record") || name.ends_with(".json"))
+      if (name.ends_with(".record") || name.ends_with(".json") || name == kMomentFile)
         files.emplace_back(name, read_file(entry.path()));
     }
   }

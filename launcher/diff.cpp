@@ -124,7 +124,8 @@ std::optional<std::uint64_t> parting(const RecordedRun::Process& one, const Comm
                                      const RecordedRun::Process& other, const CommunicatorEvidence& there,
                                      bool& overwritten) {
   const std::uint64_t both = std::min(here.record.sequence, there.record.sequence);
-  for (std::uint64_t number = both > kCollectives ? both - kCollectives : 1; number <= both; ++number) {
+  const std::uint64_t most = std::min(one.reader->header().collectives, other.reader->header().collectives);
+  for (std::uint64_t number = both > most ? both - most : 1; number <= both; ++number) {
     const auto a = one.reader->call(here.slot, number);
     const auto b = other.reader->call(there.slot, number);
     if (!a || !b) {

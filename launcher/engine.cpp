@@ -69,8 +69,37 @@ std::string find_program(const std::string& name) {
   throw Failure(ACCEL_EXIT_NOT_FOUND, fmt::format("{}: command not found in PATH; is it installed?", name));
 }
 
-bool inherits(Engine engine) {
-  return engine == Engine::Plain || engine == Engine::Srun || engine == Engine::DeepSpeed;
+bool inherits(Engine engine) { return engine != Engine::OpenMpi && engine != Engine::Hydra; }
+
+std::string end_at_first_failure(Engine engine, std::vector<std::string>& command,
+                                 std::map<std::string, std::string>& variables) {
+  if (engine == Engine::Srun) {
+    for (const auto& [name, value] : {std::pair("SLURM_KILL_BAD_EXIT", "1"), std::pair("SLURM_WAIT", "30")}) {
+      if (std::getenv(name) == nullptr) variables[name] = value;
+    }
+  }
+  if (engine != Engine::Torchrun) return {};
+  std::string asked;
+  // torchrun reads PET_*, llamafactory-cli MAX_RESTARTS; none restarts anything unless it is told to.
+  for (const char* name : {"PET_MAX_RESTARTS", "MAX_RESTARTS"}) {
+    const char* value = std::getenv(name);
+    if (value == nullptr || value == std::string("0")) continue;
+    variables[name] = "0";
+    asked = fmt::format("{}={}", name, value);
+  }
+  for (std::size_t i = 1; i < command.size(); ++i) {
+    if (command[i].ends_with(".py")) break;  // the script: what follows is its own
+    for (const std::string option : {"--max-restarts", "--max_restarts"}) {
+      if (command[i] == option && i + 1 < command.size()) {
+        if (command[i + 1] != "0") asked = fmt::format("{} {}", option, command[i + 1]);
+        command[++i] = "0";
+      } else if (command[i].starts_with(option + "=")) {
+        if (command[i] != option + "=0") asked = command[i];
+        command[i] = option + "=0";
+      }
+    }
+  }
+  return asked;
 }
 
 std::string deepspeed_environment(const std::map<std::string, std::string>& variables) {
@@ -86,10 +115,19 @@ std::string deepspeed_environment(const std::map<std::string, std::string>& vari
   return text;
 }
 
-Engine detect_engine(const std::string& program) {
-  const std::string name = program.substr(program.rfind('/') + 1);
-  if (name == "srun") return Engine::Srun;
-  if (name == "deepspeed") return Engine::DeepSpeed;
+Engine detect_engine(const std::vector<std::string>& command) {
+  const std::string& program = command[0];
+  std::string name = program.substr(program.rfind('/') + 1);
+  if (name.starts_with("python") && command.size() > 2 && command[1] == "-m") name = command[2];
+  for (const auto& [known, engine] :
+       {std::pair("srun", Engine::Srun), std::pair("deepspeed", Engine::DeepSpeed),
+        std::pair("horovodrun", Engine::Horovod), std::pair("horovod.runner.launch", Engine::Horovod),
+        std::pair("torchrun", Engine::Torchrun), std::pair("torch.distributed.run", Engine::Torchrun),
+        std::pair("torch.distributed.launch", Engine::Torchrun), std::pair("accelerate", Engine::Torchrun),
+        std::pair("accelerate.commands.launch", Engine::Torchrun),
+        std::pair("llamafactory-cli", Engine::Torchrun)}) {
+    if (name == known) return engine;
+  }
   const bool launcher = name.starts_with("mpirun") || name.starts_with("mpiexec") || name == "orterun" ||
                         name == "prterun" || name == "prun";
   if (!launcher) return Engine::Plain;

@@ -7,7 +7,10 @@
 namespace accel {
 
 enum class Engine {
-  Plain,      ///< the command is the program, or hands its own environment on as torchrun does
+  Plain,      ///< the command is the program, or starts it
+  Torchrun,   ///< torchrun, accelerate launch, llamafactory-cli: hand their own environment on, and restart
+              ///< ranks
+  Horovod,    ///< horovodrun: hands its own environment on, by mpirun -x or ssh
   Srun,       ///< srun of Slurm: hands its own environment on, too
   DeepSpeed,  ///< deepspeed: hands on what a file says (DS_ENV_FILE)
   OpenMpi,    ///< mpirun of Open MPI or PRRTE: -x NAME=VALUE
@@ -23,8 +26,16 @@ std::string deepspeed_environment(const std::map<std::string, std::string>& vari
 /// The program's path as the shell would find it. Throws Failure: 127 not found, 126 not executable.
 std::string find_program(const std::string& name);
 
-/// By the program's name, and then by what it says to --version: "mpirun" can be anybody's.
-Engine detect_engine(const std::string& program);
+/// By the name of the program, or of the module that Python runs; then by what it says to --version: "mpirun"
+/// can be anybody's.
+Engine detect_engine(const std::vector<std::string>& command);
+
+/// So that a rank which fails ends the attempt: the engine neither starts it again by itself nor waits for
+/// the others. What the environment already says about it stays. Returns what the user had asked for
+/// otherwise,
+/// "--max-restarts 3"; empty: nothing.
+std::string end_at_first_failure(Engine engine, std::vector<std::string>& command,
+                                 std::map<std::string, std::string>& variables);
 
 /// The command with the variables put where the engine wants them; for Plain they are to be set in its
 /// environment, for the others they must not be (mpirun itself is no rank). An LD_PRELOAD that the command

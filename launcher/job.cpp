@@ -9,12 +9,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <optional>
+#include <thread>
 
+#include "act/call_log_writer.h"
+#include "act/metrics_writer.h"
 #include "act/watch.h"
 #include "collect/leader.h"
 #include "launcher/descendants.h"
@@ -77,6 +81,8 @@ class Job {
     log().configure(request_.settings, run_.run_id(), -1);
   }
   ~Job() {
+    over_.store(true);
+    if (logger_.joinable()) logger_.join();
     if (!request_.keep) run_.remove();
   }
   Job(const Job&) = delete;
@@ -87,12 +93,15 @@ class Job {
     start();
     while (!status_) {
       const int verdict = watch_->look();
+      if (!logger_.joinable() && wants_log()) start_log();
       if (verdict != 0 && request_.settings.on_error != OnError::Report) hurry();
       watch_->sleep(signals_.fd());
       while (const auto signal = signals_.next()) handle(*signal);
     }
     const int verdict = watch_->look_back();
+    finish_log();
     end_lost_ranks();
+    ending_ = ending_ || board_->stop.ends.load() != 0;
     if (verdict == 0 && *status_ != 0 && !ending_) {
       if (const std::string text = make_obituary(watch_->evidence()); !text.empty()) log().print(text);
     }
@@ -180,6 +189,29 @@ class Job {
     }
   }
 
+  /// In a thread of its own: a terminal that is stopped holds up no verdict.
+  void write_log() {
+    CallLogWriter writer(run_, request_.settings);
+    MetricsWriter metrics(run_, request_.settings);
+    while (!over_.load()) {
+      if (wants_call_log(*board_)) writer.turn();
+      metrics.turn();
+      usleep(10'000);
+    }
+    metrics.turn(true);
+    constexpr std::int64_t kPatience = 600'000'000'000;
+    if (wants_call_log(*board_)) writer.finish(kPatience);
+  }
+  void finish_log() {
+    if (!logger_.joinable() && wants_log()) start_log();
+    over_.store(true);
+    if (logger_.joinable()) logger_.join();
+  }
+  bool wants_log() const { return wants_call_log(*board_) || !request_.settings.metrics.empty(); }
+  void start_log() {
+    logger_ = std::thread([this] { write_log(); });
+  }
+
   /// The ranks have been told to end; a launcher that does not follow is ended too.
   void hurry() {
     const std::int64_t now = monotonic_ns();
@@ -206,6 +238,8 @@ class Job {
   Board* board_;
   Leadership leadership_;
   std::optional<Watch> watch_;
+  std::thread logger_;
+  std::atomic<bool> over_{false};
   const Signals& signals_;
   pid_t child_ = -1;
   std::optional<int> status_;

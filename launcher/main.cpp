@@ -4,10 +4,13 @@
 #include <iostream>
 
 #include "launcher/bundle.h"
+#include "launcher/control.h"
 #include "launcher/diff.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/failure.h"
+#include "launcher/inspect/inspect.h"
 #include "launcher/options.h"
+#include "launcher/runs.h"
 #include "launcher/stacks.h"
 #include "report/symbols.h"
 
@@ -27,6 +30,9 @@ int dispatch(int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
   if (first == "doctor") return doctor::main(argc - 1, argv + 1);
   if (first == "diff") return diff_main(argc - 1, argv + 1);
+  if (first == "inspect") return inspect_main(argc - 1, argv + 1);
+  if (first == "list") return list_main(argc - 1, argv + 1);
+  if (first == "ctl") return control_main(argc - 1, argv + 1);
   if (first == "stacks") return stacks_main(argc - 1, argv + 1);
   if (first == "report") return report_main(argc - 1, argv + 1);
   return run(argc, argv);

@@ -116,7 +116,8 @@ void add_options(CLI::App& app, Options& options, bool everything) {
     if (name == "ACCEL_DISABLE") continue;
     app.add_option(option_name(name), options.variables[name],
                    fmt::format("{} ({})", variable.meaning, variable.accepted))
-        ->type_name("VALUE");
+        ->type_name("VALUE")
+        ->group(everything || variable.often ? "Options" : "");
   }
   app.add_flag("--keep", options.keep, "keep the run directory and say where it is");
   app.add_option("--manifest", options.manifest, "write what the run was into this file, for accelrun diff")
@@ -129,7 +130,7 @@ void add_options(CLI::App& app, Options& options, bool everything) {
   app.add_flag("--audit", options.audit,
                "also see what is loaded with RTLD_DEEPBIND (LD_AUDIT; needs glibc 2.35)");
   app.add_option("--engine", options.engine,
-                 "who starts the ranks (auto, plain, openmpi, hydra, srun or deepspeed)")
+                 "who starts the ranks (auto, plain, torchrun, horovod, srun, deepspeed, openmpi or hydra)")
       ->type_name("VALUE");
   app.add_option("--library", options.library, "libaccel.so to preload (default: the one beside accelrun)")
       ->type_name("VALUE")
@@ -199,10 +200,12 @@ JobRequest job_of(const CLI::App& app, const Options& options) {
   request.manifest = options.manifest;
   request.command = command_of(app);
   request.command[0] = find_program(request.command[0]);
-  request.engine = options.engine == "auto" ? detect_engine(request.command[0])
+  request.engine = options.engine == "auto" ? detect_engine(request.command)
                                             : choice<Engine>("--engine", options.engine,
                                                              {{"auto", Engine::Plain},
                                                               {"plain", Engine::Plain},
+                                                              {"torchrun", Engine::Torchrun},
+                                                              {"horovod", Engine::Horovod},
                                                               {"srun", Engine::Srun},
                                                               {"deepspeed", Engine::DeepSpeed},
                                                               {"openmpi", Engine::OpenMpi},

@@ -4,16 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "act/stack_request.h"
 #include "launcher/command_line.h"
-#include "launcher/descendants.h"
 #include "launcher/failure.h"
+#include "launcher/runs.h"
 #include "report/names.h"
 #include "report/rank_set.h"
 #include "report/stack_tree.h"
@@ -23,51 +21,7 @@
 namespace accel {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
-
-/// The run directory whose record a process has mapped: known of any process with the library in it, however
-/// it was started. Empty: none.
-std::string run_of_process(std::int32_t pid) {
-  std::ifstream maps(fmt::format("/proc/{}/maps", pid));
-  const std::string record = fmt::format("/{}.record", pid);
-  for (std::string line; std::getline(maps, line);) {
-    const auto slash = line.find('/');
-    if (slash != std::string::npos && line.ends_with(record))
-      return line.substr(slash, line.size() - slash - record.size());
-  }
-  return {};
-}
-
-/// Of a rank, or of a launcher above ranks.
-std::string run_below(std::int32_t pid) {
-  if (std::string run = run_of_process(pid); !run.empty()) return run;
-  for (const pid_t child : descendants(pid)) {
-    if (std::string run = run_of_process(child); !run.empty()) return run;
-  }
-  return {};
-}
-
-/// RUN: a directory, a run id, or a process.
-std::string find_run(const std::string& name, const Settings& settings) {
-  const bool number = !name.empty() && name.find_first_not_of("0123456789") == std::string::npos;
-  if (number) {
-    std::string run = run_below(std::atoi(name.c_str()));
-    if (!run.empty()) return run;
-    throw Failure(
-        ACCEL_EXIT_USAGE,
-        fmt::format("process {} has no record: no process of yours, or none that runs with libaccel.so "
-                    "and has come to MPI_Init or its first NCCL communicator",
-                    name));
-  }
-  const std::string below = fmt::format("{}/accel-{}/{}", settings.run_base, geteuid(), name);
-  for (const std::string& path : {name, below}) {
-    if (fs::is_directory(path)) return fs::canonical(path).string();
-  }
-  throw Failure(ACCEL_EXIT_USAGE,
-                fmt::format("{} is neither a run's directory, nor a run below {}, nor a process id", name,
-                            settings.run_base));
-}
 
 struct Found {
   ProcessEvidence process;
@@ -140,6 +94,13 @@ json json_of(const std::vector<Found>& found) {
 }
 
 }  // namespace
+
+std::string stacks_text(const RunDirectory& run) {
+  const std::vector<Found> found = ask(run);
+  const bool anything =
+      std::any_of(found.begin(), found.end(), [](const Found& one) { return !one.threads.empty(); });
+  return anything ? text_of(found) : "";
+}
 
 int stacks_main(int argc, char** argv) {
   CLI::App app(

@@ -40,8 +40,8 @@ same() {
 # Launchers other than mpirun: a fault is named, and an out-of-memory is tried again.
 cat >"$place/rank.sh" <<'RANK'
 #!/bin/sh
-export RANK=${RANK:-$SLURM_PROCID} WORLD_SIZE=${WORLD_SIZE:-$SLURM_NTASKS}
-export RENDEZVOUS=$0.${ACCEL_ATTEMPT:-0}.${SLURM_STEP_ID:-$MASTER_PORT}
+export RANK=${RANK:-$SLURM_PROCID$HOROVOD_RANK} WORLD_SIZE=${WORLD_SIZE:-$SLURM_NTASKS$HOROVOD_SIZE}
+export RENDEZVOUS=$0.${ACCEL_ATTEMPT:-0}.${SLURM_STEP_ID:-$MASTER_PORT$HOROVOD_GLOO_RENDEZVOUS_PORT}
 mkdir -p "$RENDEZVOUS"
 exec "$@"
 RANK
@@ -52,6 +52,7 @@ ends() {
   wanted=$2
   line=$3
   shift 3
+  rm -rf "$place"/rank.sh.*  # where ranks of the run before have met
   timeout -s KILL 100 env ACCEL_STANDIN_GPU_MEMORY=48M ACCEL_STANDIN_NCCL_MISMATCH=hang "$@" >"$place/output" 2>&1
   got=$?
   if [ $got = "$wanted" ] && grep -qF -- "$line" "$place/output"; then
@@ -76,6 +77,8 @@ fi
 # The streams are named because this PyTorch's default does not work with this Python.
 torchrun="/usr/bin/python3 -m torch.distributed.run --nproc_per_node 2 --redirects 0:1,1:1 --tee 0:1,1:1 --no_python $programs"
 ends "torchrun: mismatch" 80 'traceback : [accel] accel.DistributedOperationError: ' "$build/accelrun" $torchrun/faults count
+ends "torchrun: restarts are left to accelrun" 0 '--max_restarts 3 is left out' "$build/accelrun" $knobs \
+  $(echo "$torchrun" | sed 's/--redirects/--max_restarts 3 --redirects/')/trainer --batch 64 --accum 1
 ends "torchrun: again with half the batch" 0 "$trained" "$build/accelrun" $knobs $torchrun/trainer --batch 64 --accum 1
 # From PyPI, with the distribution's PyTorch; ssh to this machine is played by sh, which deepspeed asks for.
 /usr/bin/python3 -m venv --system-site-packages "$place/venv"
@@ -96,6 +99,29 @@ if "$place/venv/bin/pip" install -q --no-deps accelerate==0.34.2 huggingface_hub
   ends "deepspeed: again with half the batch" 0 "$trained" "$build/accelrun" $knobs $deepspeed/trainer --batch 64 --accum 1
 else
   echo "skipped accelerate launch and deepspeed: they cannot be had from PyPI"
+fi
+
+# horovodrun of the source archive: a launcher in Python, told that its libraries have been built.
+if "$place/venv/bin/pip" install -q --no-deps cloudpickle psutil pyyaml packaging >/dev/null 2>&1 &&
+  python3 -m pip download -q --no-deps --no-binary :all: -d "$place" horovod==0.28.1 >/dev/null 2>&1; then
+  tar xzf "$place/horovod-0.28.1.tar.gz" -C "$place"
+  cat >"$place/horovodrun" <<HOROVODRUN
+#!$place/venv/bin/python3
+import sys
+sys.path.insert(0, "$place/horovod-0.28.1")
+if __name__ == "__main__":
+    from horovod.runner import launch
+    launch.mpi_built = launch.gloo_built = lambda verbose=False: True
+    sys.exit(launch.run_commandline())
+HOROVODRUN
+  chmod +x "$place/horovodrun"
+  ends "horovodrun --mpi: mismatch" 80 'Process 1: float64[512], sum' \
+    "$build/accelrun" "$place/horovodrun" -np 2 --mpi "$build/programs/openmpi/faults" count
+  horovodrun="$place/horovodrun -np 2 --gloo $programs"
+  ends "horovodrun --gloo: mismatch" 80 'Process 1: float32[512], sum' "$build/accelrun" $horovodrun/faults count
+  ends "horovodrun --gloo: again with half the batch" 0 "$trained" "$build/accelrun" $knobs $horovodrun/trainer --batch 64 --accum 1
+else
+  echo "skipped horovodrun: it cannot be had from PyPI"
 fi
 
 # mpi4py: the collective part of its own test suite, from PyPI's source archive of the version that Debian ships.

@@ -6,7 +6,8 @@ STANDIN      := $(BUILD)/standin
 STANDINS     := $(addprefix $(STANDIN)/,old/libnccl.so.2 libcuda.so.1 interposable/libcuda.so.1 libcudart_static.a libcudart.so.13 libnccl.so.2 libnvidia-ml.so.1)
 programs = $(patsubst tests/programs/%,%,$(basename $(wildcard tests/programs/*.c tests/programs/*.cpp tests/programs/*.f90)))
 PROGRAMS := $(foreach mpi,$(MPIS),$(addprefix $(BUILD)/programs/$(mpi)/,$(programs)))
-EXAMPLES := $(foreach mpi,$(MPIS),$(patsubst examples/%.c,$(BUILD)/examples/$(mpi)/%,$(wildcard examples/*.c)))
+EXAMPLES := $(foreach mpi,$(MPIS),$(patsubst examples/%.c,$(BUILD)/examples/$(mpi)/%,$(wildcard examples/*.c)) \
+              $(patsubst examples/%.f90,$(BUILD)/examples/$(mpi)/%_f,$(wildcard examples/*.f90)))
 DRIFT    := $(foreach mpi,$(MPIS),$(BUILD)/tests/drift.$(mpi)) $(BUILD)/tests/drift.nccl
 UNIT     := $(call objects,tests/unit)
 JOBS     := $(call objects,tests/jobs)
@@ -34,6 +35,9 @@ $(BUILD)/bench/$(1)/%: tests/bench/%.c
 $(BUILD)/examples/$(1)/%: examples/%.c
 	@mkdir -p $$(@D)
 	$$(call run,MPICC,mpicc.$(1) -g -O2 -Wall -Wextra -Iinclude -o $$@ $$<)
+$(BUILD)/examples/$(1)/%_f: examples/%.f90 include/accel/accel.f90
+	@mkdir -p $$@.mod
+	$$(call run,MPIFC,mpif90.$(1) -g -O2 -w -J$$@.mod -o $$@ include/accel/accel.f90 $$<)
 $(BUILD)/programs/$(1)/hybrid: tests/programs/nccl/hybrid.cc tests/programs/nccl/rank.h | $$(STANDINS)
 	@mkdir -p $$(@D)
 	$$(call run,MPICXX,OMPI_CXX=g++ mpicxx.$(1) $$(nccl_flags) -Wno-cast-function-type -o $$@ $$< -lnccl $$(STANDIN)/libcudart_static.a -ldl)
@@ -163,7 +167,7 @@ demo-nccl: ## The same of a data-parallel NCCL trainer, on stand-ins for GPUs: m
 
 bench: ## Cost of a call and latency with and without the library, as ratios
 	@tests/deps.sh
-	@$(MAKE) --no-print-directory -j$$(nproc) all $(BUILD)/bench/record $(BUILD)/bench/calls $(BUILD)/programs/nccl/trainer $(foreach mpi,$(MPIS),$(BUILD)/bench/$(mpi)/latency $(BUILD)/bench/$(mpi)/extra_allreduce.so $(BUILD)/programs/$(mpi)/faults)
+	@$(MAKE) --no-print-directory -j$$(nproc) all $(BUILD)/bench/record $(BUILD)/bench/synthetic_run $(BUILD)/bench/calls $(BUILD)/programs/nccl/trainer $(foreach mpi,$(MPIS),$(BUILD)/bench/$(mpi)/latency $(BUILD)/bench/$(mpi)/extra_allreduce.so $(BUILD)/programs/$(mpi)/faults)
 	@tests/bench/run.py $(BUILD)
 $(BUILD)/bench/nothing/libnccl.so.2: tests/bench/nothing.cpp
 	@mkdir -p $(@D)
@@ -177,6 +181,9 @@ $(BUILD)/bench/calls: tests/bench/calls.cpp $(BUILD)/bench/nothing/libnccl.so.2 
 $(BUILD)/bench/record: $(BUILD)/tests/bench/record.o $(CORE)
 	@mkdir -p $(@D)
 	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -lbenchmark -ldl -pthread)
+$(BUILD)/bench/synthetic_run: $(BUILD)/tests/bench/synthetic_run.o $(CORE)
+	@mkdir -p $(@D)
+	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -ldl -pthread)
 
 FUZZ_SECONDS ?= 60
 fuzz: ## Fuzz the reader of foreign recorder files (FUZZ_SECONDS=60)
@@ -194,5 +201,5 @@ lint: ## clang-format and clang-tidy
 	@printf '%s\n' $(filter shim/%.cpp launcher/%.cpp,$(SOURCES)) | xargs -P $$(nproc) -n 3 sh -c \
 	  'clang-tidy --quiet "$$@" -- -std=c++20 -DFMT_HEADER_ONLY -Iinclude -Ishim -I. 2>/dev/null' lint
 
--include $(UNIT:.o=.d) $(JOBS:.o=.d) $(BUILD)/tests/bench/record.d $(BUILD)/tests/fuzz/reader.d
+-include $(UNIT:.o=.d) $(JOBS:.o=.d) $(BUILD)/tests/bench/record.d $(BUILD)/tests/bench/synthetic_run.d $(BUILD)/tests/fuzz/reader.d
 .PHONY: demo-nccl check-headers tests check-unit check-random

@@ -115,13 +115,14 @@ class Retries {
       job.sizes = to_json(sizes_);
     }
     job.variables["ACCEL_ATTEMPT"] = std::to_string(number_);
-    // A rank that fails ends the step at once, so that the next attempt may begin.
-    for (const auto& [name, value] : {std::pair("SLURM_KILL_BAD_EXIT", "1"), std::pair("SLURM_WAIT", "30")}) {
-      if (adjustable_ && job.engine == Engine::Srun && std::getenv(name) == nullptr)
-        job.variables[name] = value;
-    }
     const Copies copies(command);
     job.command = command.words;
+    if (adjustable_) {
+      const std::string asked = end_at_first_failure(job.engine, job.command, job.variables);
+      if (!asked.empty() && number_ == 1)
+        say(words("{} is left out: it is accelrun that starts the ranks again",
+                  "已忽略 {}：由 accelrun 重新启动进程", asked));
+    }
     for (const auto& [name, value] : command.environment) job.variables[name] = value;
     if (number_ > 1 || resumed_) {
       std::istringstream resume(request_.resume);
@@ -204,6 +205,11 @@ class Retries {
       say(words("ran with {} (attempt {})", "运行成功：{}（第 {} 次尝试）",
                 equation(request_.policy.rule, sizes_, ranks()), number_));
     }
+    if (outcome.status != 0 && adjustable_ && !outcome.fault && !outcome.interrupted && !output_)
+      say(
+          words("no allocation was seen to fail; if the ranks say that memory has run out, --tag-output "
+                "lets accelrun read it and try again",
+                "未观察到分配失败；如果进程自己报告内存不足，使用 --tag-output 可让 accelrun 读取并重试"));
     if (outcome.status == 0 && request_.remember && adjustable_ && !remember(key_of(*adjustable_), sizes_))
       say(words("the size could not be remembered", "无法保存这个 batch size"));
     if (outcome.status == 0 && request_.on_oom == OnOom::Requeue) unlink(request_.state_file.c_str());

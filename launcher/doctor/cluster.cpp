@@ -142,7 +142,7 @@ std::vector<std::string> one_each(Engine engine, const std::string& program, con
 Findings compare_with_mpirun(const std::string& hostfile, const std::vector<std::string>& hosts) {
   const std::string program = in_path("mpirun").empty() ? in_path("mpiexec") : in_path("mpirun");
   if (program.empty()) return {};
-  const Engine engine = detect_engine(program);
+  const Engine engine = detect_engine({program});
   const std::vector<std::string> words = one_each(engine, program, hostfile);
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
@@ -188,7 +188,7 @@ std::vector<std::string> hosts_in(const std::string& text) {
 Findings check_mpi() {
   const std::string program = in_path("mpirun").empty() ? in_path("mpiexec") : in_path("mpirun");
   if (program.empty()) return {{Level::Ok, "MPI", "no mpirun or mpiexec in PATH", ""}};
-  switch (detect_engine(program)) {
+  switch (detect_engine({program})) {
     case Engine::OpenMpi:
       return {
           {Level::Ok, "MPI",

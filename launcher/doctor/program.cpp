@@ -27,7 +27,7 @@ bool is_program(const std::string& path) {
 
 /// The word of the command that the ranks run.
 std::string program_of(const std::vector<std::string>& command) {
-  const bool launched = detect_engine(located(command[0])) != Engine::Plain;
+  const bool launched = detect_engine(command) != Engine::Plain;
   for (std::size_t i = launched ? 1 : 0; i < command.size(); ++i) {
     std::string path = located(command[i]);
     if (is_program(path)) return path;

@@ -15,6 +15,7 @@
 #include "record/process_stat.h"
 #include "report/log.h"
 #include "report/names.h"
+#include "report/rank_set.h"
 #include "report/report.h"
 
 namespace accel {
@@ -54,8 +55,10 @@ void Watch::sleep(int also) {
 
 int Watch::turn(bool last) {
   const std::uint32_t number = board_.looks_started.fetch_add(1) + 1;
+  follow_log_level(board_);
   if (last) observer_.rescan();
   evidence_ = observer_.observe();
+  if (board_.stop.ends.load() != 0) expect_end();
   if (evidence_.now_ns - last_look_ns_ > kBlindAfter) policy_.not_before_ns = evidence_.now_ns;
   last_look_ns_ = evidence_.now_ns;
   if (last) policy_.timeout_ns = policy_.warn_after_ns = 0;
@@ -82,9 +85,16 @@ int Watch::turn(bool last) {
     }
   }
   if (settings_.check != Check::Off) warn_of_setup();
+  warn_of_gpus();
   board_.looks_completed.store(number);
   futex_wake_all(board_.looks_completed);
   return fault_ ? exit_status(fault_->verdict.kind) : 0;
+}
+
+/// Also of the leaders before us.
+bool Watch::is_first_to_say(std::uint64_t world, std::uint32_t what) {
+  World* const place = board_.world(world);
+  return place != nullptr && place->is_first_to_say(what);
 }
 
 /// Once for each world, when all its processes have come to NCCL. Only a warning: NCCL may still work.
@@ -93,9 +103,32 @@ void Watch::warn_of_setup() {
   for (const ProcessEvidence& process : evidence_.processes) {
     if (process.nccl.empty()) continue;
     const std::int32_t count = ++present[process.world_key];
-    if (count != process.world_size || !compared_worlds_.insert(process.world_key).second) continue;
+    if (count != process.world_size || !is_first_to_say(process.world_key, kSaidSetup)) continue;
     for (const std::string& difference : differences_of_setup(evidence_, process.world_key))
       log().say(LogLevel::Warning, difference + "; all processes of a job should have the same");
+  }
+}
+
+/// Once for each world, when all its processes have taken memory on a GPU.
+void Watch::warn_of_gpus() {
+  std::map<std::uint64_t, std::map<std::string, std::vector<int>>> worlds;
+  std::map<std::uint64_t, std::int32_t> missing;
+  for (const ProcessEvidence& process : evidence_.processes) {
+    if (process.gpu.empty() || process.world_rank < 0) continue;
+    worlds[process.world_key][process.gpu].push_back(process.world_rank);
+    const auto [left, is_first] = missing.try_emplace(process.world_key, process.world_size);
+    --left->second;
+  }
+  for (auto& [world, models] : worlds) {
+    if (missing[world] > 0 || models.size() < 2 || !is_first_to_say(world, kSaidGpus)) continue;
+    std::string list;
+    for (auto& [model, ranks] : models)
+      list += fmt::format("{}{} [{}]", list.empty() ? "" : ", ", model, rank_set(ranks));
+    log().say(
+        LogLevel::Warning,
+        fmt::format("GPUs differ: {}. The one with the least memory limits the batch of all, the slowest "
+                    "sets the pace",
+                    list));
   }
 }
 
@@ -111,7 +144,7 @@ void Watch::consider(const Verdict& verdict, bool last) {
             ? request_stacks(board_, observer_, evidence_, patience_for(verdict), answer_)
             : 0;
     const Report report = make_report(verdict, evidence_, observer_, request);
-    if (settings_.log_level <= LogLevel::Warning) {
+    if (log().level() <= LogLevel::Warning) {
       log().print(log().format() == LogFormat::Json ? report.json + "\n" : report.text);
     }
     return;
@@ -129,7 +162,7 @@ void Watch::consider(const Verdict& verdict, bool last) {
       ask ? request_stacks(board_, observer_, evidence_, patience_for(verdict), answer_) : 0;
   const Report report = make_report(verdict, evidence_, observer_, request);
   log().print(log().format() == LogFormat::Json ? report.json + "\n" : report.text);
-  publish(report.json);
+  publish(report.json, request);
   // In sync mode the ranks themselves fail the call, where the program can catch it.
   const bool ranks_raise = settings_.check == Check::Sync && settings_.on_error == OnError::Raise &&
                            verdict.kind == VerdictKind::Mismatch;
@@ -156,15 +189,23 @@ bool Watch::claim(std::uint64_t world) {
   return true;
 }
 
-void Watch::publish(const std::string& json) {
+void Watch::publish(const std::string& json, std::uint32_t stack_request) {
+  const Moment::Patience patience{policy_.timeout_ns, policy_.warn_after_ns, policy_.oom_grace_ns,
+                                  policy_.not_before_ns, policy_.ending};
+  publish_file(kMomentFile, Moment::of(evidence_, patience, stack_request).text());
+  publish_file("verdict.json", json + "\n");
+}
+
+/// The first one of a run stands.
+void Watch::publish_file(const char* name, const std::string& text) {
+  const std::string unfinished = std::string(name) + ".new";
   const FileDescriptor file(
-      openat(run_.fd(), "verdict.json.new", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+      openat(run_.fd(), unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file) return;
-  const std::string text = json + "\n";
   const bool whole = write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  // link, not rename: the first verdict of a run stands.
-  if (whole) linkat(run_.fd(), "verdict.json.new", run_.fd(), "verdict.json", 0);
-  unlinkat(run_.fd(), "verdict.json.new", 0);
+  // link, not rename, which would put it in another one's place.
+  if (whole) linkat(run_.fd(), unfinished.c_str(), run_.fd(), name, 0);
+  unlinkat(run_.fd(), unfinished.c_str(), 0);
 }
 
 /// Those inside calls are known by their call sites, unless they run Python; asking takes time that a dying
@@ -191,6 +232,11 @@ void Watch::end_world(std::uint64_t world, int status) {
   board_.end_world.store(world);
   board_.command.fetch_add(1);
   futex_wake_all(board_.command);
+}
+
+void follow_log_level(const Board& board) {
+  if (const std::uint32_t asked = board.log_level.load(std::memory_order_relaxed); asked != 0)
+    log().set_level(static_cast<LogLevel>(asked - 1));
 }
 
 bool wait_for_look(const RunDirectory& run, Board& board, std::int64_t timeout_ns) {

@@ -45,9 +45,12 @@ class Watch {
  private:
   int turn(bool last);
   void consider(const Verdict& verdict, bool last);
+  bool is_first_to_say(std::uint64_t world, std::uint32_t what);
   void warn_of_setup();
+  void warn_of_gpus();
   bool claim(std::uint64_t world);
-  void publish(const std::string& json);
+  void publish(const std::string& json, std::uint32_t stack_request);
+  void publish_file(const char* name, const std::string& text);
   bool stacks_say_more() const;
   void expect_ends(std::uint64_t world);
   void end_world(std::uint64_t world, int status);
@@ -61,11 +64,13 @@ class Watch {
   Evidence evidence_;
   std::function<void()> answer_;
   std::set<std::uint64_t> reported_worlds_;
-  std::set<std::uint64_t> compared_worlds_;                   ///< whose setup has been compared
   std::set<std::pair<std::uint64_t, std::uint64_t>> warned_;  ///< communicator, number
   std::int64_t last_look_ns_ = 0;
   std::optional<Fault> fault_;
 };
+
+/// Takes over the level of the log that somebody has asked for from outside.
+void follow_log_level(const Board& board);
 
 /// Rings for the leader and waits until it has completed a look that began after this call, at most
 /// `timeout_ns`. False: nobody answered. Any thread; signal-safe.

@@ -35,18 +35,26 @@ void Observer::scan(std::int64_t now_ns) {
     const std::string name = entry->d_name;
     if (!name.ends_with(".record") || processes_.contains(name)) continue;
     // A file is unreadable for the moment in which it is made; one that stays so is named once.
-    constexpr int kAttempts = 20;
+    const int most = patient_ ? 20 : 0;
     int& attempts = unreadable_[name];
-    if (attempts > kAttempts) continue;
+    if (attempts > most) continue;
     auto reader = RecordReader::open(run_.fd(), name);
     if (!reader) {
-      if (++attempts > kAttempts) complaints_.push_back(reader.error);
+      if (++attempts > most) complaints_.push_back(reader.error);
       continue;
     }
     unreadable_.erase(name);
     Process process;
     process.reader = *reader;
     process.pidfd = open_pidfd(process.reader->header().pid);
+    const RecorderHeader& header = process.reader->header();
+    const auto stat = process_stat(header.pid);
+    const bool lives = stat && stat->start_time == header.start_time;
+    if (moment_) {
+      process.reader->set_now(moment_->now);
+    } else if (!lives && header.latest.ticks > header.begin.ticks) {
+      process.reader->set_now(header.latest);
+    }
     processes_.emplace(name, std::move(process));
   }
   closedir(entries);
@@ -127,12 +135,16 @@ Evidence Observer::observe() {
       continue;
     }
     one.history = process.reader;
-    add_departure(process, one);
-    one.no_other_thread = no_other_thread(process, one);
+    if (moment_) {
+      if (!moment_->restore(one)) continue;
+    } else {
+      add_departure(process, one);
+      one.no_other_thread = no_other_thread(process, one);
+    }
     evidence.processes.push_back(std::move(one));
     current_.push_back(process.reader);
   }
-  evidence.now_ns = monotonic_ns();
+  evidence.now_ns = moment_ ? moment_->evidence_ns : monotonic_ns();
   return evidence;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "collect/moment.h"
 #include "record/evidence.h"
 #include "record/reader.h"
 #include "record/run_directory.h"
@@ -17,11 +18,19 @@ class Observer {
  public:
   explicit Observer(const RunDirectory& run) : run_(run) {}
 
+  /// Nobody is about to write a file: one that cannot be read is named at once.
+  void expect_whole_files() { patient_ = false; }
+
+  /// Looks at a run that is gone as it was then.
+  void go_back_to(Moment moment) { moment_ = std::move(moment); }
+
   /// What is known now. Costs a few system calls a process and reads new files' names once in a while.
   Evidence observe();
 
   /// Until the next observe(): the reader of a process in that evidence.
   const RecordReader& reader(std::size_t process) const { return *current_[process]; }
+
+  std::shared_ptr<const RecordReader> shared_reader(std::size_t process) const { return current_[process]; }
 
   /// Looks for new recorder files at the next observe(), not only when it is time.
   void rescan() { next_scan_ns_ = 0; }
@@ -49,6 +58,8 @@ class Observer {
   static bool no_other_thread(const Process& process, const ProcessEvidence& evidence);
 
   const RunDirectory& run_;
+  std::optional<Moment> moment_;
+  bool patient_ = true;
   std::map<std::string, Process> processes_;
   std::map<std::string, int> unreadable_;  ///< attempts so far
   std::vector<std::string> complaints_;

@@ -1,6 +1,9 @@
 // What wrappers of all libraries share.
 #pragma once
+#include <utility>
+
 #include "lifecycle/process.h"
+#include "lifecycle/stop_point.h"
 
 namespace accel {
 
@@ -40,5 +43,12 @@ struct Session {
   CallSites* sites = nullptr;
   bool sync = false;
 };
+
+/// A signal that stops all ranks here, if somebody has asked for one (stop_before). Its handler may use MPI.
+inline void stop_if_asked(std::uint64_t communicator, std::uint64_t sequence) {
+  const int nested = std::exchange(thread_state.nested, 0);
+  stop_before(communicator, sequence);
+  thread_state.nested = nested;
+}
 
 }  // namespace accel

@@ -176,10 +176,6 @@ bool has_destroyed(const Member& member) {
          (flags & kCommunicatorAborted) == 0;
 }
 
-namespace {
-
-/// The vector that says most: the root's, or what each receives; where there is only this rank's own block,
-/// that.
 std::vector<std::int64_t> significant_counts(const CallRecord& record, const VectorEvidence& vectors) {
   const Flow flow = traits(record.function).flow;
   const bool has_both = !vectors.sends.empty() && !vectors.expects.empty();
@@ -193,8 +189,6 @@ std::vector<std::int64_t> significant_counts(const CallRecord& record, const Vec
   }
   return counts;
 }
-
-}  // namespace
 
 Party make_party(const Evidence& evidence, std::size_t process, const std::optional<CallRecord>& record) {
   const ProcessEvidence& who = evidence.processes[process];

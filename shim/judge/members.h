@@ -37,6 +37,10 @@ std::map<std::uint64_t, Members> members_of(const Evidence& evidence);
 /// A party with what its history knows of `record`.
 Party make_party(const Evidence& evidence, std::size_t process, const std::optional<CallRecord>& record);
 
+/// Of a vector collective the counts that say most: the root's, or what each receives; where there is only
+/// this rank's own block, that.
+std::vector<std::int64_t> significant_counts(const CallRecord& record, const VectorEvidence& vectors);
+
 /// The member that this process is; nullptr if it is none. Where a process holds several ranks: the first.
 const Member* member_of(const Members& members, std::size_t process);
 

@@ -5,7 +5,9 @@
 
 #include <memory>
 
+#include "act/call_log_writer.h"
 #include "act/ending.h"
+#include "act/metrics_writer.h"
 #include "act/verdict_file.h"
 #include "act/watch.h"
 #include "collect/leader.h"
@@ -13,6 +15,7 @@
 #include "lifecycle/process.h"
 #include "lifecycle/python.h"
 #include "lifecycle/stacks.h"
+#include "lifecycle/stop_point.h"
 #include "record/futex.h"
 #include "report/log.h"
 
@@ -21,10 +24,12 @@ namespace {
 
 /// How soon somebody who does not lead notices that nobody does.
 constexpr std::int64_t kFollowInterval = 200'000'000;
-/// How often there is something else to do.
 /// How long a program that has been told of a verdict may take to end by itself.
 constexpr std::int64_t kGrace = 2'000'000'000;
+/// How often there is something else to do.
 constexpr std::int64_t kTaskInterval = 30'000'000;
+/// How often the log is written, in microseconds.
+constexpr useconds_t kLogInterval = 10'000;
 /// What a killed job left behind is swept away after an hour.
 constexpr std::int64_t kSweepAge = 3600;
 
@@ -32,6 +37,31 @@ std::atomic<void (*)()> task{nullptr};
 std::atomic<bool (*)()> tell_program{nullptr};
 std::atomic<bool> stopping{false};
 std::atomic<bool> busy{false};  ///< in a turn, which may have a verdict to report
+
+std::atomic<bool> logging{false};  ///< the log's thread is in a round
+
+/// Of the process that leads: waits for nobody, so that a log that cannot be written holds up no verdict.
+void* run_log(void*) {
+  pthread_setname_np(pthread_self(), "accel log");
+  try {
+    Process& process = Process::self();
+    CallLogWriter writer(process.run(), process.settings());
+    MetricsWriter metrics(process.run(), process.settings());
+    while (!stopping.load()) {
+      logging.store(true);
+      if (!stopping.load()) {
+        if (wants_call_log(process.board())) writer.turn();
+        metrics.turn();
+      }
+      logging.store(false);
+      usleep(kLogInterval);
+    }
+  } catch (...) {
+    log().say(LogLevel::Warning, "the log of the ranks' calls has failed and ends here");
+  }
+  logging.store(false);
+  return nullptr;
+}
 
 class Agent {
  public:
@@ -60,6 +90,10 @@ class Agent {
       end_process(process_.board(), status);
     }
     process_.recorder()->header().latest = ClockPair::now();
+    process_.recorder()->sample_memory();
+    follow_log_level(process_.board());
+    follow_stop_request(*process_.recorder(), process_.board(), process_.settings().check == Check::Sync);
+    if (log().level() == LogLevel::Debug) process_.recorder()->measure_durations();
     answer_stack_request();
   }
 
@@ -101,6 +135,8 @@ class Agent {
       sweep_dead_runs(process_.settings().run_base, kSweepAge);
     }
     watch_->look();
+    const bool wants_log = wants_call_log(process_.board()) || !process_.settings().metrics.empty();
+    if (!logs_ && wants_log) logs_ = start_own_thread(run_log);
     busy.store(false);
     watch_->sleep();
   }
@@ -108,6 +144,7 @@ class Agent {
   Process& process_ = Process::self();
   Leadership leadership_;
   std::unique_ptr<Watch> watch_;
+  bool logs_ = false;
   std::int64_t told_ns_ = 0;  ///< 0: no verdict yet; -1: it is not told
   std::uint32_t answered_ = Process::self().board().stack_request.load();
 };
@@ -140,7 +177,7 @@ void stop_agent() {
   stopping.store(true);
   // A verdict that is on its way out comes out.
   constexpr int kPatienceMs = 2000;
-  for (int waited = 0; busy.load() && waited < 10 * kPatienceMs; ++waited) usleep(100);
+  for (int waited = 0; (busy.load() || logging.load()) && waited < 10 * kPatienceMs; ++waited) usleep(100);
 }
 
 }  // namespace accel

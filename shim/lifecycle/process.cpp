@@ -13,7 +13,9 @@
 #include <mutex>
 #include <utility>
 
+#include "act/call_log_writer.h"
 #include "act/ending.h"
+#include "act/metrics_writer.h"
 #include "act/watch.h"
 #include "judge/members.h"
 #include "lifecycle/agent.h"
@@ -22,6 +24,7 @@
 #include "lifecycle/python_api.h"
 #include "lifecycle/python_sites.h"
 #include "lifecycle/signals.h"
+#include "lifecycle/stop_point.h"
 #include "lifecycle/unwind.h"
 #include "record/base_name.h"
 #include "record/futex.h"
@@ -64,8 +67,8 @@ bool Process::start(std::uint32_t library) {
   run_.emplace(std::move(*run));
   owns_run_ = !named;
   board_ = run_->map_board();
-  auto recorder =
-      board_ != nullptr ? Recorder::create(*run_) : Result<Recorder*>::failure("no room in " + run_->path());
+  auto recorder = board_ != nullptr ? Recorder::create(*run_, static_cast<std::size_t>(settings_.records))
+                                    : Result<Recorder*>::failure("no room in " + run_->path());
   if (!recorder) {
     log().say(LogLevel::Warning, recorder.error + "; the job goes on unobserved");
     return false;
@@ -75,6 +78,8 @@ bool Process::start(std::uint32_t library) {
   const std::uint64_t salt = identity.names_job ? 1 : static_cast<std::uint64_t>(getpid());
   world_key_ = mix(mix_text(0, identity.text.c_str()), salt) | 1;
   (*recorder)->header().world_key = world_key_;
+  if (settings_.log_level == LogLevel::Debug) (*recorder)->measure_durations();
+  attentive.store(settings_.check == Check::Sync);
   if (settings_.stacks != Stacks::Off) load_unwinder();
   const bool sites = settings_.stacks == Stacks::Native || settings_.stacks == Stacks::Sites;
   sites_.attach(&(*recorder)->file(), sites ? unwind : nullptr,
@@ -101,9 +106,16 @@ void Process::join(int world_rank, int world_size, std::uint32_t library) {
   header.phase = Phase::Running;
   header.python = has_python() ? 1 : 0;
   note_main_thread();
-  WorldCount* world = library == kUsesMpi ? board_->world(world_key_) : nullptr;
-  if (world != nullptr) world->joined.fetch_add(1);
+  // A process alone takes none of the few places.
+  World* world = world_size > 1 || library == kUsesMpi ? board_->world(world_key_) : nullptr;
+  if (world != nullptr) {
+    if (std::exchange(member_of_, world_key_) != world_key_) world->members.fetch_add(1);
+    if (library == kUsesMpi) world->joined.fetch_add(1);
+  }
   log().configure(settings_, run_->run_id(), world_rank);
+  const std::string born =
+      fmt::format("process {} on {} is rank {} of {}", getpid(), header.host, world_rank, world_size);
+  recorder()->note(NoteKind::Event, static_cast<std::uint8_t>(LogLevel::Info), 0, 0, born.c_str());
   install_signal_handlers();
   start_agent();
 }
@@ -111,9 +123,9 @@ void Process::join(int world_rank, int world_size, std::uint32_t library) {
 void Process::introduce(int rank, int size, std::uint32_t library) {
   RecorderHeader& header = recorder()->header();
   const bool known = header.world_rank >= 0;
-  const std::uint32_t knew_more = library == kUsesCuda ? ~0U : kUsesMpi | kUsesNccl;
+  const bool knows_least = library == kUsesCuda || library == 0;
   const std::uint32_t before = std::exchange(header.libraries, header.libraries | library);
-  if (known && (before & knew_more) != 0) return;
+  if (known && (knows_least || (before & (kUsesMpi | kUsesNccl)) != 0)) return;
   const LauncherRank told = launcher_rank();
   if (told.rank >= 0) return join(told.rank, told.size, library);
   join(rank, size, library);
@@ -152,7 +164,7 @@ bool Process::others_live() const {
 /// Until all others of the world leave too, or the leader has a verdict: that it takes a moment to see who
 /// waits for us costs a rank that leaves improperly that moment.
 void Process::linger() {
-  WorldCount* world = board_->world(world_key_);
+  World* world = board_->world(world_key_);
   if (world == nullptr) return;
   world->finalizing.fetch_add(1);
   const auto others_go_on = [&] { return world->finalizing.load() < world->joined.load(); };
@@ -206,8 +218,6 @@ void Process::sum_up_memory() const {
 }
 
 namespace {
-
-/// The name of an object without directories.
 
 /// kUses* by what a loaded object is; 0: none of them.
 std::uint32_t library_of(std::string_view path) {
@@ -267,9 +277,19 @@ void Process::leave(int status) {
     }
   }
   stop_agent();
-  if (!owns_run_ || others_live()) return;
+  if (others_live()) return;
+  finish_log();
+  if (!owns_run_) return;
   if (header.libraries != kUsesMpi) look_back();
   if (!has_verdict()) run_->remove();
+}
+
+/// The last one out writes what is left, unless accelrun does.
+void Process::finish_log() const {
+  if (launched_by_accelrun(run_->run_id())) return;
+  constexpr std::int64_t kPatience = 60'000'000'000;
+  if (wants_call_log(*board_)) CallLogWriter(*run_, settings_).finish(kPatience);
+  MetricsWriter(*run_, settings_).turn(true);
 }
 
 bool Process::has_verdict() const {

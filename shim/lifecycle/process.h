@@ -26,7 +26,7 @@ class Process {
   void join(int world_rank, int world_size, std::uint32_t library);
   /// The same where the program has no MPI: who we are is what its launcher says, else `rank` of `size`,
   /// which is what NCCL was told, or that we are alone. Does nothing where somebody who knows more has
-  /// spoken: MPI before NCCL before CUDA.
+  /// spoken: MPI before NCCL before CUDA and the program itself (`library` 0).
   void introduce(int rank, int size, std::uint32_t library);
 
   /// A library has asked for what we stand in front of, though it may never call it (kUses*).
@@ -60,6 +60,7 @@ class Process {
   void answer_those_who_wait();
   void look_back();
   void sum_up_memory() const;
+  void finish_log() const;
   bool has_verdict() const;
   bool others_live() const;
 
@@ -69,6 +70,7 @@ class Process {
   std::atomic<Recorder*> recorder_{nullptr};
   CallSites sites_;
   std::uint64_t world_key_ = 0;
+  std::uint64_t member_of_ = 0;  ///< the world in which this process is counted
   bool launcher_names_job_ = true;
   bool owns_run_ = false;  ///< no accelrun: the last one out removes the run directory
   std::atomic<bool> left_{false};

@@ -79,6 +79,7 @@ struct ProcessEvidence {
   std::string host;
   std::string program;
   std::string library;
+  std::string gpu;               ///< "NVIDIA A100-SXM4-80GB"; empty: it has taken no memory on any
   std::string nccl;              ///< "NCCL 2.28.9 (path)"
   std::string nccl_environment;  ///< NCCL_* as NAME=value lines, sorted
   std::uint64_t world_key = 0;

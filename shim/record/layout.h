@@ -1,14 +1,15 @@
 // The recorder file: what one process leaves for others to read, while it lives and after it is gone.
 //
-// One fixed struct, mapped MAP_SHARED by its owner alone, who is its only writer. Readers copy parts of it
-// with pread and trust nothing in them: the layout has no offsets or lengths that could lead outside. All of
-// it is plain words; where a reader could catch a half-written entry, a stamp (odd: being written) stands in
-// front.
+// One fixed struct with a ring of records behind it, mapped MAP_SHARED by its owner alone, who is its only
+// writer. Readers copy parts of it with pread and trust nothing in them: the layout has no offsets or lengths
+// that could lead outside. All of it is plain words; where a reader could catch a half-written entry, a stamp
+// (odd: being written) stands in front.
 #pragma once
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 
+#include "record/agreed_stop.h"
 #include "record/clock.h"
 #include "signature/agreement.h"
 #include "signature/datatype.h"
@@ -18,7 +19,7 @@
 namespace accel {
 
 inline constexpr std::uint64_t kRecorderMagic = 0x315243454c454343;  // "CCELECR1"
-inline constexpr std::uint32_t kLayoutVersion = 4;
+inline constexpr std::uint32_t kLayoutVersion = 6;
 
 /// A call in the ring; 64 bytes, one cache line.
 struct alignas(64) CallRecord {
@@ -32,7 +33,7 @@ struct alignas(64) CallRecord {
   std::uint64_t started;   ///< ticks
   std::int64_t count;      ///< elements; for a vector collective where its PeerBlocks lie, see Vectors
   std::int32_t root;       ///< root, or the peer of a point-to-point call; communicator rank
-  std::uint16_t returned;  ///< 1 when the call has returned
+  std::uint16_t returned;  ///< 0 while the call has not returned; then how long it took, see Duration
   std::uint16_t launch;    ///< NCCL: the launch on its stream, low bits; calls of one group have the same
   DatatypeId datatype;
   ReduceOpId op;
@@ -40,6 +41,26 @@ struct alignas(64) CallRecord {
   std::uint16_t tag;   ///< low bits, for the report; NCCL: the stream, as RecorderFile::streams numbers them
 };
 static_assert(sizeof(CallRecord) == 64);
+
+/// How long a call took, in 16 bits: ticks with a relative error below 1/2048, from 2 on. 1: not measured.
+struct Duration {
+  static constexpr int kMantissa = 11;
+
+  static constexpr std::uint16_t encode(std::uint64_t ticks) {
+    constexpr std::uint64_t kWhole = 1U << kMantissa;
+    if (ticks < kWhole) return static_cast<std::uint16_t>(ticks < 2 ? 2 : ticks);
+    const int shift = 63 - __builtin_clzll(ticks) - kMantissa;
+    if (shift > 30) return 0xffff;
+    return static_cast<std::uint16_t>(((shift + 1) << kMantissa) | ((ticks >> shift) & (kWhole - 1)));
+  }
+  /// 0: not measured, or not over.
+  static constexpr std::uint64_t decode(std::uint16_t code) {
+    constexpr std::uint64_t kWhole = 1U << kMantissa;
+    if (code < 2) return 0;
+    if (code < kWhole) return code;
+    return (kWhole | (code & (kWhole - 1))) << ((code >> kMantissa) - 1);
+  }
+};
 
 /// What a process does, as it says itself.
 enum class Phase : std::uint32_t {
@@ -63,6 +84,7 @@ struct alignas(64) CommunicatorRecord {
   std::uint64_t balance;
   std::uint64_t position;  ///< of that call in the ring of collectives
   std::uint64_t types;     ///< hash of all Agreement::datatype
+  std::uint64_t born;      ///< where the ring of collectives stood when it came into being
 };
 inline constexpr std::uint16_t kNoCommunicator = 0xffff;
 inline constexpr std::uint32_t kCommunicatorFreed = 1;
@@ -105,6 +127,20 @@ struct alignas(64) DeviceMemory {
   std::uint64_t allocations;
   std::uint64_t frees;
   std::uint64_t failures;
+};
+
+/// How much device memory the process has held over its life, on all devices. When all places are taken every
+/// second sample goes, and as much time lies between two from then on.
+struct MemorySample {
+  std::uint64_t at;  ///< ticks
+  std::int64_t bytes;
+};
+inline constexpr std::size_t kMemorySamples = 512;
+struct alignas(64) MemoryHistory {
+  std::uint32_t stamp;
+  std::uint32_t count;
+  std::uint64_t interval;  ///< ticks
+  MemorySample samples[kMemorySamples];
 };
 
 /// How far the GPU has come on a stream with NCCL's work.
@@ -168,6 +204,25 @@ struct CallSite {
 static_assert(sizeof(CallSite) == 256);
 inline constexpr std::uint16_t kSiteInternal = 1;  ///< a library calling itself
 
+/// What a program says of itself (accel_log, accel_region_begin, ...), or we of its life. Longer texts go on
+/// in the notes that follow.
+inline constexpr std::size_t kNoteText = 228;
+enum class NoteKind : std::uint8_t { None, Log, RegionBegin, RegionEnd, Event, Continued };
+struct alignas(64) Note {
+  std::uint32_t stamp;  ///< as CallRecord's
+  NoteKind kind;
+  std::uint8_t level;    ///< LogLevel
+  std::uint8_t flags;    ///< kNote*
+  std::uint8_t more;     ///< the text goes on in the note that follows
+  std::uint64_t at;      ///< ticks
+  std::uint64_t number;  ///< of NoteKind::Log with kNoteInOrder: how many such before it on this rank
+  std::uint32_t tid;
+  char text[kNoteText];  ///< up to a NUL, or whole
+};
+static_assert(sizeof(Note) == 256);
+inline constexpr std::uint8_t kNoteMainOnly = 1;  ///< of the main process alone
+inline constexpr std::uint8_t kNoteInOrder = 2;   ///< the ranks one after another
+
 /// A derived datatype in use.
 struct alignas(64) DatatypeRecord {
   std::uint64_t hash;
@@ -206,7 +261,9 @@ inline constexpr std::size_t kMaxSites = 1024;
 inline constexpr std::size_t kMaxDatatypes = 512;
 inline constexpr std::size_t kMaxStacks = 8;
 inline constexpr std::size_t kMaxStackCopies = 2;
-inline constexpr std::size_t kCollectives = 16384;
+inline constexpr std::size_t kCollectives = 16384;  ///< by default; a power of two, as all rings' sizes
+inline constexpr std::size_t kMostCollectives = std::size_t{1} << 26;
+inline constexpr std::size_t kNotes = 1024;
 inline constexpr std::size_t kUnnumbered = 4096;
 inline constexpr std::size_t kMaxPairs = 4096;
 inline constexpr std::size_t kVectorWords = 65536;
@@ -247,7 +304,9 @@ struct RecorderHeader {
   std::int32_t thread_level;     ///< MPI_THREAD_*, -1 unknown
   std::int32_t library_threads;  ///< threads that appeared during MPI_Init, plus our agent
   std::uint32_t error_class;     ///< MPI reported an error of this class; 0 none
-  std::uint64_t positions[2];    ///< records ever begun in each ring
+  std::uint64_t positions[3];    ///< records ever begun in each ring
+  std::uint64_t collectives;     ///< that the ring of them holds
+  std::uint32_t timed;           ///< 1: it is measured how long calls take
   std::uint64_t vector_words;    ///< words ever written to the vector area
   std::uint32_t communicators;   ///< slots ever used
   std::uint32_t pairs;           ///< of RecorderFile::pairs in use
@@ -264,6 +323,7 @@ struct RecorderHeader {
   char host[64];
   char program[128];
   char library[64];             ///< "Open MPI v4.1.4"
+  char gpu[64];                 ///< "NVIDIA A100-SXM4-80GB": the first one that it took memory on
   char nccl[256];               ///< "NCCL 2.28.9 (/usr/lib/libnccl.so.2)"
   char nccl_environment[1024];  ///< NCCL_* as NAME=value lines, sorted
 };
@@ -280,32 +340,61 @@ struct RecorderFile {
   ThreadRecord threads[kMaxThreads];
   StreamRecord streams[kMaxStreams];
   DeviceMemory memory[kMaxDevices];
+  MemoryHistory memory_history;
   MemoryEpisode episodes[kMaxEpisodes];
   CommunicatorRecord communicators[kMaxCommunicators];
   StackRecord stacks[kMaxStacks];
   StackCopy stack_copies[kMaxStackCopies];
   DatatypeRecord datatypes[kMaxDatatypes];
   CallSite sites[kMaxSites];
-  CallRecord collectives[kCollectives];
+  Note notes[kNotes];
   CallRecord unnumbered[kUnnumbered];
   PairRecord pairs[kMaxPairs];
   std::uint64_t vectors[kVectorWords];
   char python[kPythonBytes];  ///< frames of all threads, see lifecycle/python.cpp
   char site_text[kSiteTextBytes];
   char maps[kMapsBytes];  ///< lines of /proc/self/maps that name a file
+  /// RecorderHeader::collectives of them.
+  CallRecord* collectives() { return reinterpret_cast<CallRecord*>(this + 1); }
 };
-static_assert(sizeof(RecorderFile) < std::size_t{4} << 20, "memory a rank");
+static_assert(sizeof(RecorderFile) % alignof(CallRecord) == 0);
+constexpr std::size_t recorder_bytes(std::size_t collectives) {
+  return sizeof(RecorderFile) + collectives * sizeof(CallRecord);
+}
+static_assert(recorder_bytes(kCollectives) < std::size_t{4} << 20, "memory a rank");
 
-/// The two rings, as ThreadRecord::current and RecorderHeader::positions number them.
-enum class Ring : std::uint32_t { Collectives = 0, Unnumbered = 1 };
+/// The rings, as RecorderHeader::positions numbers them; ThreadRecord::current knows those of calls.
+enum class Ring : std::uint32_t { Collectives = 0, Unnumbered = 1, Notes = 2 };
 
-/// How many ranks of one MPI_COMM_WORLD have joined on this node, and how many are through with it.
-struct WorldCount {
-  std::atomic<std::uint64_t> key;  ///< 0: free
-  std::atomic<std::uint32_t> joined;
-  std::atomic<std::uint32_t> finalizing;
+/// What the ranks of one world share on this node.
+struct World {
+  std::atomic<std::uint64_t> key;         ///< 0: free
+  std::atomic<std::uint32_t> members;     ///< processes that know their rank
+  std::atomic<std::uint32_t> joined;      ///< how many are in MPI,
+  std::atomic<std::uint32_t> finalizing;  ///< and are through with it
+  AgreedStop breakpoint;                  ///< of accel_check_breakpoint
+  std::atomic<std::uint32_t> said;        ///< kSaid*: what its leaders have warned of, of which one is enough
+
+  /// Whether nobody has said it before.
+  bool is_first_to_say(std::uint32_t what) { return (said.fetch_or(what) & what) == 0; }
 };
+inline constexpr std::uint32_t kSaidSetup = 1;
+inline constexpr std::uint32_t kSaidGpus = 2;
 inline constexpr std::size_t kMaxWorlds = 16;
+
+/// All ranks of a communicator are to get a signal before the same of its numbered calls (accelrun ctl RUN
+/// trigger). Whoever asks fills it in and then changes `number`; when `armed` says that all members look out
+/// for it, it asks `stop` for a call that nobody has come to.
+struct StopRequest {
+  std::atomic<std::uint32_t> number;        ///< changes with every request
+  std::atomic<std::int32_t> signal;         ///< that every rank sends itself
+  std::atomic<std::uint64_t> communicator;  ///< key; 0: none, nothing is asked for
+  std::atomic<std::uint64_t> base;          ///< number of a call on it: `stop` counts from there
+  std::atomic<std::uint32_t> armed;         ///< processes that look out for it
+  std::atomic<std::uint32_t> stopped;       ///< of those, who have sent themselves the signal
+  std::atomic<std::uint32_t> ends;  ///< 1: the signal ends processes, so that it is no fault when they go
+  AgreedStop stop;
+};
 
 /// The one page that all processes of a run share: how the leader and the others call each other. Zero-filled
 /// is its valid initial state, so that whoever comes first need not be known.
@@ -319,11 +408,14 @@ struct Board {
   std::atomic<std::uint32_t> end_ready;        ///< how many of them stand ready to exit together
   std::atomic<std::int64_t> end_moment;        ///< monotonic ns at which they do so; 0: not set yet
   std::atomic<std::uint64_t> end_world;        ///< world key; 0: none
-  WorldCount worlds[kMaxWorlds];
+  std::atomic<std::uint32_t> notes;            ///< 1: a program has said something (Note)
+  std::atomic<std::uint32_t> log_level;        ///< 1 + LogLevel, asked for from outside; 0: none is
+  StopRequest stop;
+  World worlds[kMaxWorlds];
 
-  /// The counts of a world, which get a place at the first call; nullptr where there are too many worlds.
-  WorldCount* world(std::uint64_t key) {
-    for (WorldCount& one : worlds) {
+  /// A world, which gets its place at the first call; nullptr where there are too many.
+  World* world(std::uint64_t key) {
+    for (World& one : worlds) {
       std::uint64_t there = 0;
       if (one.key.compare_exchange_strong(there, key) || there == key) return &one;
     }

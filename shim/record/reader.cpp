@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
@@ -17,15 +18,9 @@ std::string text(const char (&bytes)[N]) {
 }
 
 constexpr std::size_t ring_offset(Ring ring) {
-  return ring == Ring::Collectives ? offsetof(RecorderFile, collectives) : offsetof(RecorderFile, unnumbered);
-}
-
-constexpr std::uint64_t ring_capacity(Ring ring) {
-  return ring == Ring::Collectives ? kCollectives : kUnnumbered;
-}
-
-bool holds(const CallRecord& record, Ring ring, std::uint64_t position) {
-  return record.stamp == static_cast<std::uint32_t>((position / ring_capacity(ring) + 1) * 2);
+  return ring == Ring::Collectives  ? sizeof(RecorderFile)
+         : ring == Ring::Unnumbered ? offsetof(RecorderFile, unnumbered)
+                                    : offsetof(RecorderFile, notes);
 }
 
 }  // namespace
@@ -70,13 +65,15 @@ bool RecordReader::copy_stable(std::size_t offset, void* target, std::size_t byt
 bool RecordReader::read_header(RecorderHeader& header) const {
   return copy(offsetof(RecorderFile, header), &header, sizeof header) && header.magic == kRecorderMagic &&
          header.version == kLayoutVersion && header.bytes == sizeof(RecorderFile) && header.pid > 0 &&
+         std::has_single_bit(header.collectives) && header.collectives <= kMostCollectives &&
          header.world_rank >= -1 && header.world_size >= 0;
 }
 
 std::optional<CallRecord> RecordReader::record_at(Ring ring, std::uint64_t position) const {
   CallRecord record;
-  const std::size_t offset = ring_offset(ring) + (position % ring_capacity(ring)) * sizeof record;
-  if (!copy_stable(offset, &record, sizeof record) || !holds(record, ring, position)) return std::nullopt;
+  const std::size_t offset = ring_offset(ring) + (position % capacity(ring)) * sizeof record;
+  if (!copy_stable(offset, &record, sizeof record) || record.stamp != whole_stamp(position, capacity(ring)))
+    return std::nullopt;
   return record;
 }
 
@@ -87,7 +84,7 @@ std::vector<BlockedCall> RecordReader::blocked(const RecorderHeader& header,
   std::vector<BlockedCall> result;
   if (count == 0 || !copy(offsetof(RecorderFile, threads), threads.data(), count * sizeof(ThreadRecord)))
     return result;
-  const ClockPair now = ClockPair::now();
+  const ClockPair now = this->now();
   for (const ThreadRecord& thread : threads) {
     if (driver_waits != nullptr && thread.tid != 0 && thread.driver_wait != 0 &&
         thread.driver_wait <= static_cast<std::uint32_t>(DriverWait::Event))
@@ -110,12 +107,17 @@ std::vector<BlockedCall> RecordReader::blocked(const RecorderHeader& header,
 bool RecordReader::read(ProcessEvidence& process) const {
   struct stat info;
   const bool whole =
-      fstat(file_.get(), &info) == 0 && info.st_size == static_cast<off_t>(sizeof(RecorderFile));
-  if (!whole || !read_header(header_)) return false;
+      fstat(file_.get(), &info) == 0 && info.st_size >= static_cast<off_t>(sizeof(RecorderFile));
+  RecorderHeader header;
+  if (!whole || !read_header(header) || header.collectives != header_.collectives ||
+      info.st_size < static_cast<off_t>(recorder_bytes(header.collectives)))
+    return false;
+  header_ = header;
   process.pid = header_.pid;
   process.host = text(header_.host);
   process.program = text(header_.program);
   process.library = text(header_.library);
+  process.gpu = text(header_.gpu);
   process.nccl = text(header_.nccl);
   process.nccl_environment = text(header_.nccl_environment);
   process.world_key = header_.world_key;
@@ -147,7 +149,7 @@ bool RecordReader::read(ProcessEvidence& process) const {
   std::vector<StreamRecord> streams(kMaxStreams);
   if (header_.libraries & kUsesNccl &&
       copy(offsetof(RecorderFile, streams), streams.data(), streams.size() * sizeof(StreamRecord))) {
-    const ClockPair now = ClockPair::now();
+    const ClockPair now = this->now();
     for (const StreamRecord& stream : streams) {
       if (stream.launched == 0) break;
       process.streams.push_back({stream, to_monotonic(stream.since, header_.begin, now)});
@@ -185,17 +187,18 @@ std::optional<CallRecord> RecordReader::call(std::uint16_t communicator, std::ui
   std::uint64_t position = last.position - std::min(last.position, last.sequence - sequence);
   constexpr std::size_t kChunk = 64;
   CallRecord chunk[kChunk];
-  for (std::uint64_t seen = 0; seen < kCollectives;) {
-    const std::uint64_t first = position % kCollectives;
-    const std::size_t take = std::min<std::uint64_t>({kChunk, first + 1, position + 1, kCollectives - seen});
+  const std::uint64_t size = header_.collectives;
+  for (std::uint64_t seen = 0; seen < size;) {
+    const std::uint64_t first = position % size;
+    const std::size_t take = std::min<std::uint64_t>({kChunk, first + 1, position + 1, size - seen});
     const std::uint64_t low = position - (take - 1);
-    if (!copy(ring_offset(Ring::Collectives) + (low % kCollectives) * sizeof(CallRecord), chunk,
+    if (!copy(ring_offset(Ring::Collectives) + (low % size) * sizeof(CallRecord), chunk,
               take * sizeof(CallRecord))) {
       return std::nullopt;
     }
     for (std::size_t i = take; i-- > 0;) {
       const CallRecord& record = chunk[i];
-      if (!holds(record, Ring::Collectives, low + i)) continue;  // being written, or gone
+      if (record.stamp != whole_stamp(low + i, size)) continue;  // being written, or gone
       if (record.communicator != communicator || record.sequence > sequence) continue;
       if (record.sequence < sequence) return std::nullopt;
       return record_at(Ring::Collectives, low + i);
@@ -211,16 +214,16 @@ std::vector<CallRecord> RecordReader::latest(Ring ring, std::size_t most) const 
   RecorderHeader header;
   if (!read_header(header)) return {};
   const std::uint64_t end = header.positions[static_cast<std::size_t>(ring)];
-  const std::uint64_t begin = end - std::min<std::uint64_t>({end, most, ring_capacity(ring)});
+  const std::uint64_t begin = end - std::min<std::uint64_t>({end, most, capacity(ring)});
   std::vector<CallRecord> result;
   for (std::uint64_t position = begin; position < end;) {
-    const std::uint64_t place = position % ring_capacity(ring);
-    const std::uint64_t take = std::min(end - position, ring_capacity(ring) - place);
+    const std::uint64_t place = position % capacity(ring);
+    const std::uint64_t take = std::min(end - position, capacity(ring) - place);
     std::vector<CallRecord> chunk(take);
     if (!copy(ring_offset(ring) + place * sizeof(CallRecord), chunk.data(), take * sizeof(CallRecord)))
       return {};
     for (std::uint64_t i = 0; i < take; ++i) {
-      if (holds(chunk[i], ring, position + i)) result.push_back(chunk[i]);
+      if (chunk[i].stamp == whole_stamp(position + i, capacity(ring))) result.push_back(chunk[i]);
     }
     position += take;
   }
@@ -247,7 +250,7 @@ std::vector<CallRecord> RecordReader::recent_on_streams(std::size_t most) const 
 }
 
 std::int64_t RecordReader::started_ns(const CallRecord& record) const {
-  return to_monotonic(record.started, header_.begin, ClockPair::now());
+  return to_monotonic(record.started, header_.begin, now());
 }
 
 std::optional<VectorEvidence> RecordReader::vectors(const CallRecord& record) const {
@@ -309,6 +312,38 @@ SiteEvidence RecordReader::site(const CallRecord& record) const {
     if (copy(offsetof(RecorderFile, site_text) + site.text - 1, text.data(), text.size()))
       result.python.assign(text.c_str());
   }
+  return result;
+}
+
+std::uint64_t RecordReader::begun(Ring ring) const {
+  std::uint64_t position = 0;
+  const std::size_t offset = offsetof(RecorderFile, header) + offsetof(RecorderHeader, positions) +
+                             8 * static_cast<std::size_t>(ring);
+  return copy(offset, &position, sizeof position) ? position : 0;
+}
+
+std::size_t RecordReader::copy_entries(Ring ring, std::uint64_t first, std::size_t count,
+                                       void* entries) const {
+  const std::size_t bytes = ring == Ring::Notes ? sizeof(Note) : sizeof(CallRecord);
+  const std::uint64_t place = first % capacity(ring);
+  count = std::min<std::size_t>(count, capacity(ring) - place);
+  return copy(ring_offset(ring) + place * bytes, entries, count * bytes) ? count : 0;
+}
+
+DeviceMemory RecordReader::memory(std::size_t device) const {
+  DeviceMemory memory{};
+  if (device < kMaxDevices)
+    copy(offsetof(RecorderFile, memory) + device * sizeof memory, &memory, sizeof memory);
+  return memory;
+}
+
+std::vector<std::pair<std::int64_t, std::int64_t>> RecordReader::memory_history() const {
+  MemoryHistory history{};
+  std::vector<std::pair<std::int64_t, std::int64_t>> result;
+  if (!copy_stable(offsetof(RecorderFile, memory_history), &history, sizeof history)) return result;
+  const std::size_t count = std::min<std::size_t>(history.count, kMemorySamples);
+  for (std::size_t i = 0; i < count; ++i)
+    result.emplace_back(monotonic(history.samples[i].at), history.samples[i].bytes);
   return result;
 }
 

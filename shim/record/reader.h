@@ -11,6 +11,11 @@
 
 namespace accel {
 
+/// `stamp` of the entry at `position` of a ring of that size, once it has been written.
+constexpr std::uint32_t whole_stamp(std::uint64_t position, std::uint64_t capacity) {
+  return static_cast<std::uint32_t>((position / capacity + 1) * 2);
+}
+
 class RecordReader : public History {
  public:
   /// Opens `name` in a run directory; the error says why it is no recorder file of ours.
@@ -21,6 +26,10 @@ class RecordReader : public History {
 
   const RecorderHeader& header() const { return header_; }
 
+  /// Of a process that is gone: the clocks at a moment of its life, which give the ticks' rate. Without it
+  /// that is now.
+  void set_now(const ClockPair& now) { now_ = now; }
+
   std::optional<CallRecord> call(std::uint16_t communicator, std::uint64_t sequence) const override;
   std::optional<CallRecord> pair_call(Function function, std::uint16_t communicator, std::int32_t peer,
                                       std::uint64_t number) const override;
@@ -29,6 +38,22 @@ class RecordReader : public History {
   std::optional<VectorEvidence> vectors(const CallRecord& record) const override;
   DatatypeEvidence datatype(DatatypeId id) const override;
   SiteEvidence site(const CallRecord& record) const override;
+
+  /// How many entries a ring holds at most, and how many were ever begun in it: the latest of those are
+  /// there.
+  std::uint64_t capacity(Ring ring) const {
+    return ring == Ring::Collectives ? header_.collectives : ring == Ring::Unnumbered ? kUnnumbered : kNotes;
+  }
+  std::uint64_t begun(Ring ring) const;
+  /// Reads the entries from `first` on into `entries`, of the ring's own type and zeroed before: at most
+  /// `count`, and none beyond the ring's end in memory. How many. Those that are unfinished or gone have
+  /// another stamp than whole_stamp(); those that were overwritten meanwhile lie `capacity` before begun().
+  std::size_t copy_entries(Ring ring, std::uint64_t first, std::size_t count, void* entries) const;
+  /// Ticks to monotonic ns.
+  std::int64_t monotonic(std::uint64_t ticks) const { return to_monotonic(ticks, header_.begin, now()); }
+  DeviceMemory memory(std::size_t device) const;
+  /// How much device memory it has held, by monotonic ns.
+  std::vector<std::pair<std::int64_t, std::int64_t>> memory_history() const;
 
   /// Stacks taken in answer to `request`, or to a later one.
   std::vector<StackRecord> stacks(std::uint32_t request) const;
@@ -51,7 +76,10 @@ class RecordReader : public History {
   std::vector<CallRecord> latest(Ring ring, std::size_t most) const;
 
   FileDescriptor file_;
+  ClockPair now() const { return now_.ticks != 0 ? now_ : ClockPair::now(); }
+
   mutable RecorderHeader header_{};
+  ClockPair now_;
 };
 
 }  // namespace accel

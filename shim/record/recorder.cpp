@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstdio>
 #include <mutex>
@@ -43,7 +44,7 @@ std::string program_name() {
 
 }  // namespace
 
-Result<Recorder*> Recorder::create(const RunDirectory& run) {
+Result<Recorder*> Recorder::create(const RunDirectory& run, std::size_t collectives) {
   using Failure = Result<Recorder*>;
   // A file of that name is left over from before an exec, or from a process that had our pid: its turn is
   // over.
@@ -53,13 +54,15 @@ Result<Recorder*> Recorder::create(const RunDirectory& run) {
       openat(run.fd(), name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file)
     return Failure::failure(fmt::format("cannot create {}/{}: {}", run.path(), name, std::strerror(errno)));
-  const int error = reserve(file.get(), sizeof(RecorderFile));
+  const std::size_t capacity = std::bit_ceil(std::clamp<std::size_t>(collectives, 64, kMostCollectives));
+  const std::size_t bytes = recorder_bytes(capacity);
+  const int error = reserve(file.get(), bytes);
   if (error != 0) {
     unlinkat(run.fd(), name.c_str(), 0);
-    return Failure::failure(fmt::format("no room for {} KiB in {}: {}", sizeof(RecorderFile) / 1024,
-                                        run.path(), std::strerror(error)));
+    return Failure::failure(
+        fmt::format("no room for {} KiB in {}: {}", bytes / 1024, run.path(), std::strerror(error)));
   }
-  void* memory = mmap(nullptr, sizeof(RecorderFile), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (memory == MAP_FAILED) {
     unlinkat(run.fd(), name.c_str(), 0);
     return Failure::failure(fmt::format("cannot map {}/{}: {}", run.path(), name, std::strerror(errno)));
@@ -69,10 +72,12 @@ Result<Recorder*> Recorder::create(const RunDirectory& run) {
 
   auto* recorder = new Recorder;
   recorder->file_ = static_cast<RecorderFile*>(memory);
+  recorder->last_collective_ = capacity - 1;
   RecorderHeader& header = recorder->header();
   const auto stat = process_stat(getpid());
   header.version = kLayoutVersion;
   header.bytes = sizeof(RecorderFile);
+  header.collectives = capacity;
   header.pid = getpid();
   header.uid = geteuid();
   header.start_time = stat ? stat->start_time : 0;
@@ -129,6 +134,7 @@ int Recorder::add_communicator(const CommunicatorRecord& communicator) {
     store(target.balance, std::uint64_t{0});
     store(target.position, std::uint64_t{0});
     store(target.types, std::uint64_t{0});
+    store(target.born, load(header().positions[static_cast<std::size_t>(Ring::Collectives)]));
     store(target.key, communicator.key);
     __atomic_store_n(&target.stamp, (stamp | 1) + 1, __ATOMIC_RELEASE);
     std::uint32_t used = load(header().communicators);
@@ -220,6 +226,61 @@ Recorder::Vectors Recorder::reserve_vectors(int size) {
   return vectors;
 }
 
+void Recorder::note(NoteKind kind, std::uint8_t level, std::uint8_t flags, std::uint64_t number,
+                    const char* text) {
+  static const thread_local auto kTid = static_cast<std::uint32_t>(syscall(SYS_gettid));
+  std::size_t left = std::strlen(text);
+  constexpr std::size_t kMost = 16;  // notes a text
+  left = std::min(left, kMost * kNoteText);
+  const std::uint64_t count = std::max<std::size_t>((left + kNoteText - 1) / kNoteText, 1);
+  std::uint64_t position =
+      __atomic_fetch_add(&header().positions[static_cast<std::size_t>(Ring::Notes)], count, __ATOMIC_RELAXED);
+  for (std::uint64_t i = 0; i < count; ++i, ++position) {
+    Note& note = file_->notes[position % kNotes];
+    const auto generation = static_cast<std::uint32_t>((position / kNotes + 1) * 2);
+    store(note.stamp, generation | 1);
+    std::atomic_thread_fence(std::memory_order_release);
+    note.kind = i == 0 ? kind : NoteKind::Continued;
+    note.level = level;
+    note.flags = flags;
+    note.more = i + 1 < count ? 1 : 0;
+    note.at = ticks_now();
+    note.number = number;
+    note.tid = kTid;
+    const std::size_t bytes = std::min(left, kNoteText);
+    std::memcpy(note.text, text, bytes);
+    if (bytes < kNoteText) note.text[bytes] = '\0';
+    text += bytes;
+    left -= bytes;
+    __atomic_store_n(&note.stamp, generation, __ATOMIC_RELEASE);
+  }
+}
+
+void Recorder::sample_memory(std::uint64_t now) {
+  constexpr std::uint64_t kFirstInterval = 100'000'000;  // some hundredths of a second
+  std::int64_t bytes = 0;
+  for (const DeviceMemory& memory : file_->memory) bytes += load(memory.total);
+  MemoryHistory& history = file_->memory_history;
+  MemorySample* const samples = history.samples;
+  const std::uint32_t count = history.count;
+  if (count == 0 ? bytes == 0 : now - samples[count - 1].at < history.interval) return;
+  __atomic_store_n(&history.stamp, history.stamp | 1, __ATOMIC_RELAXED);
+  std::atomic_thread_fence(std::memory_order_release);
+  if (count == 0) history.interval = kFirstInterval;
+  if (count >= 2 && samples[count - 1].bytes == bytes && samples[count - 2].bytes == bytes) {
+    samples[count - 1].at = now;
+  } else if (count < kMemorySamples) {
+    samples[count] = {now, bytes};
+    history.count = count + 1;
+  } else {
+    for (std::size_t i = 0; i < kMemorySamples / 2; ++i) samples[i] = samples[2 * i + 1];
+    samples[kMemorySamples / 2] = {now, bytes};
+    history.count = kMemorySamples / 2 + 1;
+    history.interval = (now - samples[0].at) / (kMemorySamples / 2);
+  }
+  __atomic_store_n(&history.stamp, (history.stamp | 1) + 1, __ATOMIC_RELEASE);
+}
+
 void Recorder::refresh_maps() {
   FILE* maps = std::fopen("/proc/self/maps", "re");
   if (maps == nullptr) return;
@@ -239,8 +300,8 @@ void Recorder::refresh_maps() {
 }
 
 void Recorder::detach() {
-  [[maybe_unused]] void* const there = mmap(file_, sizeof(RecorderFile), PROT_READ | PROT_WRITE,
-                                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  [[maybe_unused]] void* const there =
+      mmap(file_, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 }
 
 }  // namespace accel

@@ -15,7 +15,8 @@ class Recorder {
  public:
   /// Creates PID.record in the run directory, with all its memory reserved (a full /dev/shm is an error here,
   /// not a SIGBUS later), and fills in who we are.
-  static Result<Recorder*> create(const RunDirectory& run);
+  /// `collectives`: how many are remembered, rounded up to a power of two.
+  static Result<Recorder*> create(const RunDirectory& run, std::size_t collectives = kCollectives);
 
   RecorderFile& file() { return *file_; }
   RecorderHeader& header() { return file_->header; }
@@ -36,6 +37,7 @@ class Recorder {
   struct Ticket {
     CallRecord* record = nullptr;
     ThreadRecord* thread = nullptr;
+    bool timed = false;
     std::uint64_t position = 0;
     std::uint64_t chain_before = 0, balance_before = 0, position_before = 0,
                   types_before = 0;  ///< for take_back
@@ -90,23 +92,38 @@ class Recorder {
     return ticket;
   }
 
-  /// Records that the call has returned. When, is not recorded: a second time stamp would be a third of a
-  /// call's cost, and how long a rank waited follows from when the last of them came.
+  /// Records that the call has returned. How long it took only where that is asked for: a second time stamp
+  /// is a third of a call's cost, and how long a rank waited follows from when the last of them came.
   static void end(const Ticket& ticket) {
-    store(ticket.record->returned, std::uint16_t{1});
+    std::uint16_t returned = 1;
+    if (ticket.timed) [[unlikely]]
+      returned = Duration::encode(ticks_now() - ticket.record->started);
+    store(ticket.record->returned, returned);
     if (ticket.thread != nullptr) __atomic_store_n(&ticket.thread->current, 0, __ATOMIC_RELEASE);
   }
 
   /// The latest numbered call on a communicator has returned before it was done. The value names it below.
   std::uint64_t keep_open(int slot) {
     const std::uint64_t position = load(file_->communicators[slot].position);
-    store(file_->collectives[position % kCollectives].returned, std::uint16_t{0});
+    store(collective(position).returned, std::uint16_t{0});
     return 2 * (position + 1) + static_cast<std::uint64_t>(Ring::Collectives);
   }
   /// The thread waits for it, or has learnt that it is done.
   void wait_for(ThreadRecord& thread, std::uint64_t call, bool done) {
-    if (done) store(file_->collectives[(call / 2 - 1) % kCollectives].returned, std::uint16_t{1});
+    if (done) store(collective(call / 2 - 1).returned, std::uint16_t{1});
     __atomic_store_n(&thread.current, done ? 0 : call, __ATOMIC_RELEASE);
+  }
+
+  /// The record at a position of the ring.
+  CallRecord& collective(std::uint64_t position) { return file_->collectives()[position & last_collective_]; }
+
+  /// Keeps what the program says. Any thread.
+  void note(NoteKind kind, std::uint8_t level, std::uint8_t flags, std::uint64_t number, const char* text);
+
+  /// Measures how long calls take, from now on.
+  void measure_durations() {
+    store(timed_, true);
+    store(header().timed, 1U);
   }
 
   /// This thread's slot; nullptr where there are more threads than slots. Given back when the thread ends.
@@ -129,6 +146,10 @@ class Recorder {
   };
   Vectors reserve_vectors(int size);
 
+  /// Adds how much device memory the process holds now to its history, unless it is too early for that. One
+  /// thread.
+  void sample_memory(std::uint64_t now = ticks_now());
+
   /// Copies the lines of /proc/self/maps that name a file. Not for the hot path (reads a file).
   void refresh_maps();
 
@@ -139,7 +160,7 @@ class Recorder {
   /// Signal-safe.
   bool owns(const void* address) const {
     const auto* begin = reinterpret_cast<const char*>(file_);
-    return address >= begin && address < begin + sizeof(RecorderFile);
+    return address >= begin && address < begin + bytes();
   }
   /// Puts private memory in the mapping's place, so that the job goes on unrecorded. Signal-safe.
   void detach();
@@ -161,16 +182,16 @@ class Recorder {
   [[gnu::always_inline]] Ticket write(const Draft& draft, Ring ring, std::uint64_t sequence,
                                       std::uint64_t chain, std::uint64_t balance, ThreadRecord* thread) {
     const bool numbered = ring == Ring::Collectives;
-    const std::size_t capacity = numbered ? kCollectives : kUnnumbered;
+    const std::uint64_t last = numbered ? last_collective_ : kUnnumbered - 1;
     std::uint64_t& next = file_->header.positions[static_cast<std::size_t>(ring)];
     // A locked add costs 20 cycles: only where threads may call at the same time.
     const std::uint64_t position =
         one_at_a_time_ ? load(next) : __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED);
     if (one_at_a_time_) store(next, position + 1);
-    CallRecord* const ring_begin = numbered ? file_->collectives : file_->unnumbered;
-    CallRecord& record = ring_begin[position % capacity];
-    __builtin_prefetch(&ring_begin[(position + 1) % capacity], 1);
-    const auto generation = static_cast<std::uint32_t>((position / capacity + 1) * 2);
+    CallRecord* const ring_begin = numbered ? file_->collectives() : file_->unnumbered;
+    CallRecord& record = ring_begin[position & last];
+    __builtin_prefetch(&ring_begin[(position + 1) & last], 1);
+    const auto generation = static_cast<std::uint32_t>((position / (last + 1) + 1) * 2);
     store(record.stamp, generation | 1);
     std::atomic_thread_fence(std::memory_order_release);
     record.communicator = draft.communicator;
@@ -191,12 +212,17 @@ class Recorder {
     Ticket ticket;
     ticket.record = &record;
     ticket.thread = thread;
+    ticket.timed = load(timed_);
     ticket.position = position;
     return ticket;
   }
 
+  std::size_t bytes() const { return recorder_bytes(last_collective_ + 1); }
+
   RecorderFile* file_ = nullptr;
+  std::uint64_t last_collective_ = kCollectives - 1;
   bool one_at_a_time_ = false;
+  bool timed_ = false;
 };
 
 }  // namespace accel

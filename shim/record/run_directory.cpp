@@ -132,6 +132,8 @@ LauncherIdentity launcher_identity(bool uses_mpi) {
   return {process_identity("parent", getppid())};
 }
 
+bool launched_by_accelrun(const std::string& run_id) { return run_id.starts_with(kLauncherPrefix); }
+
 std::string new_run_id() {
   std::uint32_t salt = 0;
   if (getrandom(&salt, sizeof salt, GRND_NONBLOCK) != sizeof salt)
@@ -178,6 +180,16 @@ Result<RunDirectory> RunDirectory::at(const std::string& path) {
   run.path_ = path;
   run.run_id_ = path.substr(path.rfind('/') + 1);
   run.fd_ = std::move(*fd);
+  return run;
+}
+
+Result<RunDirectory> RunDirectory::kept(const std::string& path) {
+  RunDirectory run;
+  run.path_ = path;
+  run.run_id_ = path.substr(path.rfind('/') + 1);
+  run.fd_ = FileDescriptor(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!run.fd_)
+    return Result<RunDirectory>::failure(fmt::format("cannot open {}: {}", path, std::strerror(errno)));
   return run;
 }
 

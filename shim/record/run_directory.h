@@ -4,7 +4,7 @@
 //   leader.lock    flock: its holder reads and judges
 //   bell           FIFO: a byte in it asks the leader to look now
 //   PID.record     a process's recorder file
-//   verdict.json   the first verdict, created once
+//   verdict.json   the first verdict, created once; verdict.moment: how the ranks were then
 #pragma once
 #include <cstdint>
 #include <string>
@@ -39,6 +39,8 @@ class RunDirectory {
 
   /// An existing one, wherever it lies: of a run that goes on, or that was kept.
   static Result<RunDirectory> at(const std::string& path);
+  /// One that is only read: a copy may be open to others.
+  static Result<RunDirectory> kept(const std::string& path);
 
   int fd() const { return fd_.get(); }
   const std::string& path() const { return path_; }
@@ -63,6 +65,9 @@ class RunDirectory {
 
 /// Error text of RunDirectory::open for a run of accelrun's that has ended: stay dormant and silent.
 inline constexpr const char* kStaleRun = "stale run";
+
+/// Whether a run id is one of accelrun's.
+bool launched_by_accelrun(const std::string& run_id);
 
 /// A new run id for accelrun; starts with "accelrun." and this host's name.
 std::string new_run_id();

@@ -11,9 +11,9 @@
 #include "record/run_directory.h"
 
 namespace accel {
-namespace {
 
-std::string expand(const std::string& pattern, const std::string& run_id, int rank) {
+std::string expand_log_file(const std::string& pattern, const std::string& run_id, int rank, std::int32_t pid,
+                            const std::string& host) {
   std::string path;
   for (std::size_t i = 0; i < pattern.size(); ++i) {
     if (pattern[i] != '%' || i + 1 == pattern.size()) {
@@ -25,10 +25,10 @@ std::string expand(const std::string& pattern, const std::string& run_id, int ra
         path += rank >= 0 ? std::to_string(rank) : "unknown";
         break;
       case 'h':
-        path += host_name();
+        path += host;
         break;
       case 'p':
-        path += std::to_string(getpid());
+        path += std::to_string(pid);
         break;
       case 'j':
         path += run_id;
@@ -42,6 +42,8 @@ std::string expand(const std::string& pattern, const std::string& run_id, int ra
   }
   return path;
 }
+
+namespace {
 
 void write_all(int fd, const std::string& text) {
   const char* next = text.data();
@@ -58,13 +60,14 @@ void write_all(int fd, const std::string& text) {
 }  // namespace
 
 void Log::configure(const Settings& settings, const std::string& run_id, int rank) {
-  level_ = settings.log_level;
+  set_level(settings.log_level);
   format_ = settings.log_format;
-  path_ = settings.log_file.empty() ? "" : expand(settings.log_file, run_id, rank);
+  path_ = settings.log_file.empty() ? ""
+                                    : expand_log_file(settings.log_file, run_id, rank, getpid(), host_name());
 }
 
 void Log::say(LogLevel level, const std::string& line) const {
-  if (level < level_) return;
+  if (level < this->level()) return;
   static constexpr const char* kNames[] = {"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"};
   print(fmt::format("[accel] {}: {}\n", kNames[static_cast<int>(level)], line));
 }

@@ -11,6 +11,7 @@
 #include "report/advice.h"
 #include "report/python_frames.h"
 #include "report/rank_set.h"
+#include "report/shape.h"
 #include "report/stack_tree.h"
 #include "report/symbols.h"
 #include "report/thread_stacks.h"
@@ -51,33 +52,7 @@ std::string processes(const std::vector<int>& ranks) {
 const char* are(const std::vector<int>& ranks) { return ranks.size() == 1 ? "is" : "are"; }
 const char* wait(const std::vector<int>& ranks) { return ranks.size() == 1 ? "waits" : "wait"; }
 
-/// "2, 2, 3": at most eight of them.
-std::string counts_text(const std::vector<std::int64_t>& counts) {
-  constexpr std::size_t kMost = 8;
-  std::vector<std::string> words;
-  for (std::size_t i = 0; i < counts.size() && i < kMost; ++i) words.push_back(std::to_string(counts[i]));
-  if (counts.empty() || counts.size() > kMost) words.emplace_back("...");
-  return join(words, ", ");
-}
-
-/// What a call was made with: "float32[1024], sum, root 0".
-std::string shape(const Party& party) {
-  const CallRecord& call = *party.call;
-  const FunctionTraits& what = traits(call.function);
-  std::vector<std::string> words;
-  if (what.data) {
-    words.push_back(party.datatype.name + "[" +
-                    (what.vector ? counts_text(party.counts) : std::to_string(call.count)) + "]");
-  }
-  if (call.function == Function::NcclCommInitRank) words.push_back(fmt::format("{} ranks", call.count));
-  if (what.reduces && call.op != 0) words.emplace_back(name_of_op(call.op));
-  if (what.rooted) words.push_back(fmt::format("root {}", call.root));
-  if (what.on_stream && call.tag == kCapturedStream) words.emplace_back("captured into a graph");
-  if ((what.flow == Flow::ToPeer || what.flow == Flow::FromPeer) && call.root != -1) {
-    words.push_back(fmt::format("{} {}", what.flow == Flow::FromPeer ? "from" : "to", call.root));
-  }
-  return join(words, ", ");
-}
+std::string shape(const Party& party) { return shape(*party.call, party.datatype, party.counts); }
 
 bool kinds_differ(const Verdict& verdict) {
   const Party* first = nullptr;
@@ -165,7 +140,7 @@ std::string party_lines(const Verdict& verdict) {
 std::string operation_line(const Verdict& verdict) {
   std::string text = fmt::format("Operation: {}", traits(verdict.function).name);
   if (verdict.communicator == 0) return text + "\n";
-  const std::string name = fmt::format("{:08x}", static_cast<std::uint32_t>(verdict.communicator >> 32));
+  const std::string name = communicator_name(verdict.communicator);
   if (verdict.sequence != 0) {
     text += fmt::format(" (#{} on communicator {}, {} ranks)", verdict.sequence, name, verdict.size);
   } else {

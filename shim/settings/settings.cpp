@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <functional>
+#include <sstream>
 
 namespace accel {
 namespace {
@@ -31,6 +32,56 @@ bool parse_seconds(std::int64_t& target, const std::string& text) {
   return true;
 }
 
+bool parse_number(std::int64_t& target, const std::string& text, std::int64_t least, std::int64_t most) {
+  std::int64_t number = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < least || number > most)
+    return false;
+  target = number;
+  return true;
+}
+
+bool parse_ranks(LogRanks& target, const std::string& text) {
+  LogRanks ranks;
+  ranks.all = text == "all";
+  if (!ranks.all && text != "main") {
+    std::istringstream words(text);
+    for (std::string word; std::getline(words, word, ',');) {
+      const auto dash = word.find('-');
+      std::int64_t first = 0;
+      std::int64_t last = 0;
+      if (!parse_number(first, word.substr(0, dash), 0, INT32_MAX)) return false;
+      last = first;
+      if (dash != std::string::npos && !parse_number(last, word.substr(dash + 1), first, INT32_MAX))
+        return false;
+      ranks.ranges.emplace_back(first, last);
+    }
+    if (ranks.ranges.empty()) return false;
+  }
+  target = ranks;
+  return true;
+}
+
+/// "64M,5".
+bool parse_rotation(Settings& settings, const std::string& text) {
+  const auto comma = text.find(',');
+  std::string size = text.substr(0, comma);
+  std::int64_t unit = 1;
+  for (const auto& [letter, value] : {std::pair('K', 10), std::pair('M', 20), std::pair('G', 30)}) {
+    if (size.empty() || size.back() != letter) continue;
+    unit = std::int64_t{1} << value;
+    size.pop_back();
+    break;
+  }
+  std::int64_t number = 0;
+  std::int64_t keep = settings.log_rotate_keep;
+  if (!parse_number(number, size, 0, INT32_MAX)) return false;
+  if (comma != std::string::npos && !parse_number(keep, text.substr(comma + 1), 1, 1000)) return false;
+  settings.log_rotate_bytes = number * unit;
+  settings.log_rotate_keep = static_cast<int>(keep);
+  return true;
+}
+
 /// A run id becomes a directory's name.
 bool parse_run_id(std::string& target, const std::string& text) {
   if (text.empty() || text.size() > 128 || text.front() == '.') return false;
@@ -47,6 +98,9 @@ struct Parser {
   Variable variable;
   std::function<bool(Settings&, const std::string&)> parse;
 };
+
+/// Variable::often of what --help leaves to --help-all.
+constexpr bool kSeldom = false;
 
 const std::vector<Parser>& parsers() {
   // Never destroyed: the environment may be read at exit.
@@ -65,7 +119,7 @@ const std::vector<Parser>& parsers() {
       {{"ACCEL_WARN_AFTER", "seconds (0: never)", "a rank that waits longer is worth a warning"},
        [](Settings& s, const std::string& v) { return parse_seconds(s.warn_after_ns, v); }},
       {{"ACCEL_OOM_GRACE", "seconds (0: never)",
-        "a rank out of GPU memory that stands still longer ends the job"},
+        "a rank out of GPU memory that stands still longer ends the job", kSeldom},
        [](Settings& s, const std::string& v) { return parse_seconds(s.oom_grace_ns, v); }},
       {{"ACCEL_LOG_LEVEL", "DEBUG, INFO, WARNING, ERROR or CRITICAL", "what to print"},
        [](Settings& s, const std::string& v) {
@@ -76,13 +130,34 @@ const std::vector<Parser>& parsers() {
                         {"ERROR", LogLevel::Error},
                         {"CRITICAL", LogLevel::Critical}});
        }},
-      {{"ACCEL_LOG_FORMAT", "text or json", "json: a line for each report"},
+      {{"ACCEL_LOG_FORMAT", "text or json", "json: a line for each report", kSeldom},
        [](Settings& s, const std::string& v) {
          return choose(s.log_format, v, {{"text", LogFormat::Text}, {"json", LogFormat::Json}});
        }},
+      {{"ACCEL_LOG_RANKS", "main, all or a list such as 0,3-5", "whose calls and messages; default main"},
+       [](Settings& s, const std::string& v) { return parse_ranks(s.log_ranks, v); }},
+      {{"ACCEL_LOG_ORDER", "arrival or rank",
+        "rank: for each collective the ranks one after another, when all have come", kSeldom},
+       [](Settings& s, const std::string& v) {
+         return choose(s.log_order, v, {{"arrival", LogOrder::Arrival}, {"rank", LogOrder::Rank}});
+       }},
+      {{"ACCEL_LOG_ROTATE", "SIZE or SIZE,COUNT, such as 64M,5 (0: never)",
+        "a log file that grows beyond SIZE is put aside as FILE.1, and COUNT of those are kept; default 0,3",
+        kSeldom},
+       [](Settings& s, const std::string& v) { return parse_rotation(s, v); }},
+      {{"ACCEL_RECORDS", "a number up to 67108864",
+        "collective calls that a rank remembers, at 64 bytes each; default 16384, with DEBUG 131072",
+        kSeldom},
+       [](Settings& s, const std::string& v) { return parse_number(s.records, v, 1, 1 << 26); }},
       {{"ACCEL_LOG_FILE", "a path; %r rank, %h host, %p pid, %j run id", "where reports go; default stderr"},
        [](Settings& s, const std::string& v) {
          s.log_file = v;
+         return !v.empty();
+       }},
+      {{"ACCEL_METRICS", "a path; %h host, %j run id",
+        "a file that is kept up to date with counters of all ranks, as OpenMetrics text", kSeldom},
+       [](Settings& s, const std::string& v) {
+         s.metrics = v;
          return !v.empty();
        }},
       {{"ACCEL_STACKS", "native, sites, hang or off",
@@ -94,7 +169,7 @@ const std::vector<Parser>& parsers() {
                         {"hang", Stacks::Hang},
                         {"off", Stacks::Off}});
        }},
-      {{"ACCEL_FULL_NAMES", "0 or 1", "1: names of C++ functions with all their template arguments"},
+      {{"ACCEL_FULL_NAMES", "0 or 1", "1: names of C++ functions with all their template arguments", kSeldom},
        [](Settings& s, const std::string& v) {
          return choose(s.full_names, v, {{"0", false}, {"1", true}});
        }},
@@ -104,7 +179,8 @@ const std::vector<Parser>& parsers() {
          s.run_base = v;
          return !v.empty() && v.front() == '/';
        }},
-      {{"ACCEL_RUN_ID", "letters, digits, '.', '-' and '_', not starting with '.'", "name of the run"},
+      {{"ACCEL_RUN_ID", "letters, digits, '.', '-' and '_', not starting with '.'", "name of the run",
+        kSeldom},
        [](Settings& s, const std::string& v) { return parse_run_id(s.run_id, v); }},
       {{"ACCEL_DISABLE", "0 or 1", "1: pass every call through"},
        [](Settings& s, const std::string& v) {
@@ -121,6 +197,15 @@ std::string default_base() {
 }
 
 }  // namespace
+
+bool LogRanks::contains(std::int32_t rank) const {
+  if (all) return true;
+  if (ranges.empty()) return rank <= 0;
+  for (const auto& [first, last] : ranges) {
+    if (rank >= first && rank <= last) return true;
+  }
+  return false;
+}
 
 Settings Settings::from_environment(std::vector<std::string>& complaints) {
   Settings settings;
@@ -145,6 +230,7 @@ Settings Settings::from_environment(std::vector<std::string>& complaints) {
                                        parser.variable.accepted));
     }
   }
+  if (settings.log_level == LogLevel::Debug && text("ACCEL_RECORDS").empty()) settings.records = 131072;
   return settings;
 }
 

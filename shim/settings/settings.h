@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace accel {
@@ -11,6 +12,16 @@ enum class OnError { Raise, Abort, Report };
 enum class Stacks { Native, Sites, Hang, Off };
 enum class LogLevel { Debug, Info, Warning, Error, Critical };
 enum class LogFormat { Text, Json };
+enum class LogOrder { Arrival, Rank };
+
+/// Whose lines are logged.
+struct LogRanks {
+  bool all = false;
+  bool by_default = false;                                    ///< nobody has chosen them
+  std::vector<std::pair<std::int32_t, std::int32_t>> ranges;  ///< first and last; empty and not `all`: rank 0
+
+  bool contains(std::int32_t rank) const;
+};
 
 struct Settings {
   Check check = Check::Async;
@@ -20,7 +31,13 @@ struct Settings {
   std::int64_t oom_grace_ns = 60'000'000'000;   ///< 0: never
   LogLevel log_level = LogLevel::Warning;
   LogFormat log_format = LogFormat::Text;
-  std::string log_file;  ///< empty: stderr
+  LogRanks log_ranks{.all = false, .by_default = true, .ranges = {}};
+  LogOrder log_order = LogOrder::Arrival;
+  std::string log_file;               ///< empty: stderr
+  std::int64_t log_rotate_bytes = 0;  ///< a log file that grows beyond is put aside; 0: never
+  int log_rotate_keep = 3;            ///< so many are kept aside
+  std::string metrics;                ///< file with OpenMetrics text; empty: none
+  std::int64_t records = 16384;       ///< collectives that a rank remembers
   Stacks stacks = Stacks::Native;
   bool full_names = false;
   std::string run_base;  ///< directory under which accel-UID/RUN_ID lies
@@ -37,6 +54,7 @@ struct Variable {
   const char* name;      ///< "ACCEL_CHECK"
   const char* accepted;  ///< "async, sync or off"
   const char* meaning;
+  bool often = true;  ///< listed by --help; the others by --help-all
 };
 const std::vector<Variable>& variables();
 

@@ -31,6 +31,48 @@ enum class BasicType : std::uint8_t {
 #undef X
 };
 
+/// Bytes of one; 0: not known here (they differ between machines, or it is packed).
+constexpr std::int64_t size_of(BasicType type) {
+  switch (type) {
+    case BasicType::Byte:
+    case BasicType::Char:
+    case BasicType::Bool:
+    case BasicType::Int8:
+    case BasicType::UInt8:
+    case BasicType::Float8E4M3:
+    case BasicType::Float8E5M2:
+    case BasicType::Packed:
+      return 1;
+    case BasicType::Int16:
+    case BasicType::UInt16:
+    case BasicType::Float16:
+    case BasicType::BFloat16:
+      return 2;
+    case BasicType::WChar:
+    case BasicType::Logical:
+    case BasicType::Int32:
+    case BasicType::UInt32:
+    case BasicType::Float32:
+      return 4;
+    case BasicType::Int64:
+    case BasicType::UInt64:
+    case BasicType::Float64:
+    case BasicType::Complex64:
+      return 8;
+    case BasicType::Int128:
+    case BasicType::Float80:
+    case BasicType::Float128:
+    case BasicType::Complex128:
+      return 16;
+    case BasicType::Complex160:
+    case BasicType::Complex256:
+      return 32;
+    case BasicType::None:
+      return 0;
+  }
+  return 0;
+}
+
 /// A sequence of basic types, by hash. Two signatures are equal exactly if their sequences are (but for hash
 /// collisions).
 struct TypeSignature {

@@ -1,5 +1,5 @@
-/* Nanoseconds a call of MPI_Allreduce: on MPI_COMM_SELF (where a tool's own work stands out), 8 bytes and 64 KiB on all
- * ranks. One line of "self small large resident_kib", each the median of batches on rank 0. */
+/* Nanoseconds a call of MPI_Allreduce: on MPI_COMM_SELF (where a tool's own work stands out), 8 bytes and 64
+ * KiB on all ranks. One line of "self small large resident_kib", each the median of batches on rank 0. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -132,6 +132,43 @@ def trainer(batch, options, words=()):
     return time.monotonic() - begin
 
 
+def debug_log():
+    """What a logged call costs its caller: beside no library at all, and a program that prints the line itself."""
+    def own(variables):
+        command = ["mpirun.openmpi", "--bind-to", "none", "-n", "1", f"{build}/bench/openmpi/latency", "25"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=dict(os.environ, **variables))
+        return float(done.stdout.split()[0])
+    with tempfile.TemporaryDirectory() as place:
+        debug = {"LD_PRELOAD": library, "ACCEL_LOG_LEVEL": "DEBUG", "ACCEL_LOG_FILE": place + "/log"}
+        added = []
+        for _ in range(rounds):
+            plain = own({})
+            added.append((own({"LD_PRELOAD": library}) - plain, own(debug) - plain))
+            os.remove(place + "/log")
+    off, on = (statistics.median(pair[i] for pair in added) for i in (0, 1))
+    print(f"log: {off:+.0f} ns a call without one, {on:+.0f} ns with ACCEL_LOG_LEVEL=DEBUG (on the caller's thread)")
+
+
+def inspect():
+    """Reading the records of 1,000 ranks with 100,000 collectives each, beside cat."""
+    with tempfile.TemporaryDirectory() as place:
+        subprocess.run([build + "/bench/synthetic_run", place, "1000", "100000"], check=True)
+        def measure(command):
+            with open(os.devnull, "w") as nothing:
+                child = subprocess.Popen(command, stdout=nothing)
+                begin = time.monotonic()
+                _, status, usage = os.wait4(child.pid, 0)
+                if status != 0:
+                    sys.exit(f"{' '.join(command)}: status {status}")
+                return time.monotonic() - begin, usage.ru_maxrss / 1024
+        plain, _ = measure(["sh", "-c", f"cat {place}/*"])
+        variants = {"inspect": [], "inspect --html": ["--html", place + "/page"],
+                    "inspect --trace": ["--trace", place + "/trace"]}
+        for name, words in variants.items():
+            seconds, mib = measure([build + "/accelrun", "inspect", place, *words])
+            print(f"{name}, 1,000 ranks x 100,000 records: {seconds:.1f} s, x{seconds / plain:.1f} of cat, {mib:.0f} MiB")
+
+
 def retries():
     """What lies between two attempts: four in one accelrun against the same four, each on its own."""
     between = []
@@ -176,5 +213,7 @@ for name in launchers:
 python_sites()
 calls()
 start_up()
+debug_log()
+inspect()
 retries()
 output()

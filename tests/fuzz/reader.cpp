@@ -41,7 +41,7 @@ struct Place {
     }
     name_of_record = std::to_string(getpid()) + ".record";
     file = openat(run->fd(), name_of_record.c_str(), O_RDWR | O_CLOEXEC);
-    good.resize(sizeof(RecorderFile));
+    good.resize(recorder_bytes(kCollectives));
     if (pread(file, good.data(), good.size(), 0) != static_cast<ssize_t>(good.size())) std::abort();
     other = openat(run->fd(), "1.record", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     std::atexit([] { std::system("rm -rf /dev/shm/accel-fuzz-*"); });

@@ -27,7 +27,8 @@ TEST(Accelrun, BadInputIsOneLineThatSaysWhatToDo) {
       {"--check maybe true", 64, "accelrun: --check maybe is not valid: expected async, sync or off\n"},
       {"--timeout ten true", 64, "accelrun: --timeout ten is not valid: expected seconds (0: never)\n"},
       {"--engine slurm true", 64,
-       "accelrun: --engine slurm is not valid: expected auto, plain, srun, deepspeed, openmpi or hydra\n"},
+       "accelrun: --engine slurm is not valid: expected auto, plain, torchrun, horovod, srun, deepspeed, "
+       "openmpi or hydra\n"},
       {"--library /no/lib.so true", 64, "accelrun: --library /no/lib.so: no such file\n"},
       {"no-such-command-here", 127,
        "accelrun: no-such-command-here: command not found in PATH; is it installed?\n"},

@@ -163,6 +163,18 @@ TEST_P(Nccl, ProcessesThatAreSetUpDifferentlyAreWarnedOf) {
       << outcome;
 }
 
+TEST_P(Nccl, GpusThatDifferAreWarnedOfAtTheStart) {
+  const std::string steps = "trainer --batch 1 --steps 400";
+  const Outcome mixed = run_program(steps, {{"ACCEL_STANDIN_GPU_MODELS", "A100,A100,A30,A100"}});
+  EXPECT_EQ(mixed.status, 0) << mixed;
+  const std::string warning = "GPUs differ: A100 [0, 1, 3], A30 [2]. The one with the least memory limits";
+  const auto at = mixed.report.find(warning);
+  EXPECT_NE(at, std::string::npos) << mixed;
+  EXPECT_EQ(mixed.report.find(warning, at + 1), std::string::npos) << "once: " << mixed;
+  const Outcome same = run_program(steps, {{"ACCEL_STANDIN_GPU_MODELS", "A100"}});
+  EXPECT_EQ(same.report, "") << same;
+}
+
 TEST_P(Nccl, SendsThatWaitForEachOtherAreADeadlock) {
   const Outcome outcome = run_fault("send-cycle");
   expect_lines(outcome, {"",

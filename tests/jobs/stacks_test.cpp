@@ -85,7 +85,7 @@ TEST_F(Stacks, CodeMadeAtRunTimeEndsThemAtWorst) {
     const Outcome outcome = run_late(program + how);
     EXPECT_EQ(outcome.status, 81) << outcome;
     expect(outcome, inner + "10, in stand_still\n");
-    expect(outcome, inner + "14, in stand_still\n  in MPI_Barrier\n");
+    expect(outcome, inner + "13, in stand_still\n  in MPI_Barrier\n");
     EXPECT_EQ(outcome.report.find("in main") != std::string::npos, how[0] == '\0') << outcome;
   }
 }

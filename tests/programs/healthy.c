@@ -59,7 +59,8 @@ static void many_threads(void) {
   pthread_t threads[kThreads];
   MPI_Comm communicators[kThreads];
   for (int i = 0; i < kThreads; ++i) MPI_Comm_dup(MPI_COMM_WORLD, &communicators[i]);
-  for (int i = 0; i < kThreads; ++i) pthread_create(&threads[i], NULL, use_own_communicator, &communicators[i]);
+  for (int i = 0; i < kThreads; ++i)
+    pthread_create(&threads[i], NULL, use_own_communicator, &communicators[i]);
   for (int i = 0; i < kThreads; ++i) pthread_join(threads[i], NULL);
   for (int i = 0; i < kThreads; ++i) MPI_Comm_free(&communicators[i]);
 }

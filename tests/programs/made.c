@@ -8,8 +8,7 @@ static int rank;
 
 static void stand_still(void) {
   if (rank == 1) {
-    for (;;) {
-    }
+    for (;;) {}
   }
   MPI_Barrier(MPI_COMM_WORLD);
 }

@@ -1,4 +1,5 @@
-/* Says "ok" when all ranks are there, then rank 1 waits for a message that never comes, and rank 0 likewise. */
+/* Says "ok" when all ranks are there, then rank 1 waits for a message that never comes, and rank 0 likewise.
+ */
 #include <mpi.h>
 #include <stdio.h>
 

@@ -38,11 +38,43 @@ TEST(Engine, PlainCommandsStayAsTheyAre) {
 }
 
 TEST(Engine, SomeHandOnTheirOwnEnvironment) {
-  for (const Engine engine : {Engine::Plain, Engine::Srun, Engine::DeepSpeed})
+  for (const Engine engine :
+       {Engine::Plain, Engine::Torchrun, Engine::Horovod, Engine::Srun, Engine::DeepSpeed})
     EXPECT_EQ(command_for(engine, {"x", "-n", "4", "./a"}, kVariables), (Words{"x", "-n", "4", "./a"}));
-  EXPECT_EQ(detect_engine("/usr/bin/srun"), Engine::Srun);
-  EXPECT_EQ(detect_engine("deepspeed"), Engine::DeepSpeed);
-  EXPECT_EQ(detect_engine("/opt/bin/torchrun"), Engine::Plain);
+  EXPECT_EQ(detect_engine({"/usr/bin/srun", "./a"}), Engine::Srun);
+  EXPECT_EQ(detect_engine({"deepspeed"}), Engine::DeepSpeed);
+  EXPECT_EQ(detect_engine({"/opt/bin/torchrun"}), Engine::Torchrun);
+  EXPECT_EQ(detect_engine({"/usr/bin/python3.11", "-m", "torch.distributed.run", "a.py"}), Engine::Torchrun);
+  EXPECT_EQ(detect_engine({"accelerate", "launch", "a.py"}), Engine::Torchrun);
+  EXPECT_EQ(detect_engine({"llamafactory-cli", "train", "a.yaml"}), Engine::Torchrun);
+  EXPECT_EQ(detect_engine({"/opt/bin/horovodrun", "-np", "2", "./a"}), Engine::Horovod);
+  EXPECT_EQ(detect_engine({"python3", "torchrun"}), Engine::Plain);
+}
+
+TEST(Engine, ARestartOfTheRanksIsAccelrunsWhileItTriesSizes) {
+  std::map<std::string, std::string> variables;
+  Words command{"torchrun", "--max-restarts", "3", "--nproc_per_node=2", "a.py", "--max-restarts", "5"};
+  EXPECT_EQ(end_at_first_failure(Engine::Torchrun, command, variables), "--max-restarts 3");
+  EXPECT_EQ(command,
+            (Words{"torchrun", "--max-restarts", "0", "--nproc_per_node=2", "a.py", "--max-restarts", "5"}));
+  command = {"accelerate", "launch", "--max_restarts=2", "a.py"};
+  EXPECT_EQ(end_at_first_failure(Engine::Torchrun, command, variables), "--max_restarts=2");
+  EXPECT_EQ(command, (Words{"accelerate", "launch", "--max_restarts=0", "a.py"}));
+  EXPECT_TRUE(variables.empty());
+
+  setenv("MAX_RESTARTS", "4", 1);
+  command = {"llamafactory-cli", "train", "a.yaml"};
+  EXPECT_EQ(end_at_first_failure(Engine::Torchrun, command, variables), "MAX_RESTARTS=4");
+  EXPECT_EQ(variables, (std::map<std::string, std::string>{{"MAX_RESTARTS", "0"}}));
+  unsetenv("MAX_RESTARTS");
+
+  variables.clear();
+  const Words plain{"./a", "--max-restarts", "3"};
+  command = plain;
+  EXPECT_EQ(end_at_first_failure(Engine::Plain, command, variables), "");
+  EXPECT_EQ(command, plain);
+  EXPECT_EQ(end_at_first_failure(Engine::Srun, command, variables), "");
+  EXPECT_EQ(variables.at("SLURM_KILL_BAD_EXIT"), "1");
 }
 
 TEST(Engine, DeepSpeedsFileKeepsWhatTheUserHasInIt) {

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <random>
 #include <thread>
@@ -142,6 +143,42 @@ TEST_F(Record, IsConsistentWhileItIsWritten) {
   stop.store(true);
   writer.join();
   EXPECT_GT(seen, 0);
+}
+
+/// However long the process lives, its whole life is there, at what distance the places allow.
+TEST_F(Record, TheMemorysHistoryCoversTheWholeLife) {
+  const RunDirectory directory = run();
+  Recorder& recorder = **Recorder::create(directory);
+  auto reader = RecordReader::open(directory.fd(), record_name());
+  ASSERT_TRUE(reader) << reader.error;
+  recorder.sample_memory();
+  EXPECT_TRUE((*reader)->memory_history().empty()) << "it has never had any";
+
+  DeviceMemory& memory = recorder.file().memory[1];
+  constexpr std::int64_t kTimes = 5000;
+  std::uint64_t now = ticks_now();
+  for (std::int64_t i = 1; i <= kTimes; ++i) {
+    memory.total = i * 100;
+    recorder.sample_memory(now += 1'000'000'000);
+  }
+  const std::vector<std::pair<std::int64_t, std::int64_t>> all = (*reader)->memory_history();
+  ASSERT_GT(all.size(), kMemorySamples / 2);
+  ASSERT_LE(all.size(), kMemorySamples);
+  constexpr std::int64_t kGap = 2 * kTimes / static_cast<std::int64_t>(kMemorySamples / 2);
+  EXPECT_LE(all.front().second, 100 * kGap);
+  EXPECT_GE(all.back().second, 100 * (kTimes - kGap));
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    EXPECT_GT(all[i].first, all[i - 1].first);
+    EXPECT_LE(all[i].second - all[i - 1].second, 100 * kGap) << "no part of its life is left out";
+  }
+
+  // While nothing changes no place is taken.
+  for (int i = 0; i < 1000; ++i) recorder.sample_memory(now += 1'000'000'000'000);
+  EXPECT_LE((*reader)->memory_history().size(), all.size() + 2);
+  EXPECT_EQ((*reader)->memory_history().back().second, kTimes * 100);
+  memory.total = 0;
+  recorder.sample_memory(now + 1);
+  EXPECT_EQ((*reader)->memory_history().back().second, kTimes * 100) << "it is too early for another";
 }
 
 TEST_F(Record, ManyThreadsAtOnceLoseNothing) {
@@ -347,6 +384,47 @@ TEST_F(Record, ACallSiteIsUnwoundOnce) {
   record.site = site;
   EXPECT_EQ((*reader)->site(record).addresses, (std::vector<std::uint64_t>{222, 333}))
       << "our own frames are left out";
+}
+
+/// Threads that come to their points at their own pace, while others ask for stops: each stops at the same
+/// ones.
+TEST(AgreedStops, EverybodyStopsAtTheSameNumbers) {
+  constexpr std::uint32_t kPoints = 200'000;
+  constexpr int kThreads = 4;
+  AgreedStop stop{};
+  std::vector<std::vector<std::uint32_t>> stops(kThreads);
+  std::atomic<int> asked{0};
+  std::vector<std::thread> threads;
+  for (int self = 0; self < kThreads; ++self) {
+    threads.emplace_back([&, self] {
+      for (std::uint32_t number = 1; number <= kPoints; ++number) {
+        if (self % 2 == 0 && number % 20'000 == 100 && asked.fetch_add(1) < 12) stop.ask();
+        if (stop.check(number)) stops[static_cast<std::size_t>(self)].push_back(number);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_FALSE(stops[0].empty());
+  for (const auto& one : stops) EXPECT_EQ(one, stops[0]);
+}
+
+TEST(AgreedStops, TheFirstThatNobodyHasPassedAndOnlyOnce) {
+  AgreedStop stop{};
+  EXPECT_FALSE(stop.check(1));
+  EXPECT_FALSE(stop.check(2));
+  stop.ask();
+  stop.ask();  // already asked
+  EXPECT_EQ(stop.latest(), 3u);
+  EXPECT_TRUE(stop.check(3));
+  stop.ask();
+  EXPECT_FALSE(stop.check(1)) << "of one far behind, who is to stop at both";
+  EXPECT_FALSE(stop.check(2));
+  EXPECT_TRUE(stop.check(3));
+  EXPECT_TRUE(stop.check(4));
+  EXPECT_FALSE(stop.check(5));
+  stop.ask(10);
+  EXPECT_FALSE(stop.check(10));
+  EXPECT_TRUE(stop.check(11));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <unordered_map>
@@ -75,13 +76,27 @@ DeviceMemory* Ledger::memory_of(int device) const {
   return known ? &recorder_->file().memory[device] : nullptr;
 }
 
+/// The first device with an allocation is the process's GPU; nearly all have one alone.
+void Ledger::name_gpu(int device) {
+  RecorderHeader& header = recorder_->header();
+  static constinit Real real("cuDeviceGetName");
+  auto* const ask = real.get<int(char*, int, int)>();
+  char name[sizeof header.gpu] = {};
+  if (ask == nullptr || header.gpu[0] != '\0' || ask(name, sizeof name - 1, device) != driver::kSuccess)
+    return;
+  std::memcpy(header.gpu, name, sizeof name);
+}
+
 void Ledger::count(const Block& block, int sign) {
   DeviceMemory* const found = memory_of(block.device);
   if (found == nullptr) return;
   DeviceMemory& memory = *found;
   const std::int64_t bytes = sign * static_cast<std::int64_t>(block.bytes);
   __atomic_fetch_add(&memory.current[static_cast<std::size_t>(block.kind)], bytes, __ATOMIC_RELAXED);
-  __atomic_fetch_add(sign > 0 ? &memory.allocations : &memory.frees, 1, __ATOMIC_RELAXED);
+  const std::uint64_t before =
+      __atomic_fetch_add(sign > 0 ? &memory.allocations : &memory.frees, 1, __ATOMIC_RELAXED);
+  if (sign > 0 && before == 0) [[unlikely]]
+    name_gpu(block.device);
   if (!is_device_memory(block.kind)) return;
   const std::int64_t now = __atomic_add_fetch(&memory.total, bytes, __ATOMIC_RELAXED);
   std::int64_t peak = __atomic_load_n(&memory.peak, __ATOMIC_RELAXED);

@@ -56,6 +56,7 @@ class Ledger {
 
  private:
   DeviceMemory* memory_of(int device) const;
+  void name_gpu(int device);
   void count(const Block& block, int sign);
   void drop_if_unused(std::uint64_t handle);
   void settle(int device, std::uint64_t bytes);

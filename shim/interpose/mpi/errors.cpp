@@ -31,9 +31,8 @@ std::string current_function(Recorder& recorder) {
   const std::uint64_t current = thread != nullptr ? thread->current : 0;
   if (current < 2) return "an MPI call";
   const std::uint64_t position = current / 2 - 1;
-  const RecorderFile& file = recorder.file();
-  const CallRecord& record = (current & 1) != 0 ? file.unnumbered[position % kUnnumbered]
-                                                : file.collectives[position % kCollectives];
+  const CallRecord& record =
+      (current & 1) != 0 ? recorder.file().unnumbered[position % kUnnumbered] : recorder.collective(position);
   return std::string(traits(record.function).name);
 }
 

@@ -29,7 +29,7 @@ std::int32_t count_threads() {
 /// before. Nothing changes for the program: it would wait for the others anyway.
 void wait_for_all() {
   Process& process = Process::self();
-  WorldCount* world = process.board().world(process.world_key());
+  World* world = process.board().world(process.world_key());
   if (world == nullptr) return;
   world->finalizing.fetch_add(1);
   for (useconds_t pause = 100; world->finalizing.load() < world->joined.load();

@@ -50,12 +50,14 @@ int intercept(Real& real, const void* caller, const void* frame, Roles... argume
     draft.datatype = comparison.datatype;
     draft.op = comparison.op;
     ticket = recorder->begin_numbered(draft, comparison.agreement, thread_record(*recorder));
-    if (now->sync) [[unlikely]] {
+    if (attentive.load(std::memory_order_relaxed)) [[unlikely]] {
+      stop_if_asked(own.key, ticket.record->sequence);
       const auto raise = [&](const Verdict& verdict, const std::string& text) {
         return raise_mismatch(handle, verdict, text);
       };
-      if (const int error =
-              own.inter ? 0 : verify_before({own.key, own.size}, ticket.record->sequence, raise)) {
+      if (const int error = !now->sync || own.inter
+                                ? 0
+                                : verify_before({own.key, own.size}, ticket.record->sequence, raise)) {
         Recorder::end(ticket);
         return error;
       }

@@ -63,9 +63,11 @@ Launch::Launch(const Session& session, Pending* calls, std::size_t count)
       tickets_[i] = session.recorder->begin_unnumbered(one.draft, thread);
     }
   }
-  for (std::size_t i = 0; i < count && session.sync; ++i) {
+  for (std::size_t i = 0; i < count && attentive.load(std::memory_order_relaxed); ++i) {
     const Communicator& own = *calls[i].communicator;
     if (!traits(calls[i].draft.function).numbered) continue;
+    stop_if_asked(own.key, tickets_[i].record->sequence);
+    if (!session.sync) continue;
     verdict_ = verify_before({own.key, own.size}, tickets_[i].record->sequence, raise_mismatch);
     if (verdict_ == kSuccess) continue;
     for (std::size_t other = 0; other < count; ++other) Recorder::end(tickets_[other]);
@@ -89,8 +91,6 @@ void Launch::end(int result) {
       launched(*session_.recorder, {static_cast<std::uint16_t>(draft.tag), draft.launch});
   }
 }
-
-namespace {}  // namespace
 
 void settle(Recorder& recorder, Communicator& created, const Handle* handle, int result) {
   if (result == kInProgress) created.initializing.store(recorder.keep_open(created.slot));

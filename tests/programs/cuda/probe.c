@@ -8,7 +8,8 @@ extern int cuMemAlloc_v2(void*, unsigned long) __attribute__((weak));
 
 int main(void) {
   int wrong = 0;
-  static const char* const names[] = {"cuInit", "cuMemAlloc_v2", "cuGetProcAddress", "ncclAllReduce", "ncclCommSplit"};
+  static const char* const names[] = {"cuInit", "cuMemAlloc_v2", "cuGetProcAddress", "ncclAllReduce",
+                                      "ncclCommSplit"};
   for (unsigned i = 0; i < sizeof names / sizeof *names; ++i) {
     if (dlsym(RTLD_DEFAULT, names[i]) == NULL) continue;
     printf("%s is there\n", names[i]);

@@ -1,5 +1,5 @@
-/* toolkit: opens NVIDIA's own cuBLAS and NCCL and asks each for a first thing. On a driver that is none of NVIDIA's both
- * refuse, but not before they have looked up what they would call. */
+/* toolkit: opens NVIDIA's own cuBLAS and NCCL and asks each for a first thing. On a driver that is none of
+ * NVIDIA's both refuse, but not before they have looked up what they would call. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,9 @@ int main(void) {
   char unique[128];
   const int made = create(&handle);
   version(&number);
-  struct Id { char bytes[128]; } copy;
+  struct Id {
+    char bytes[128];
+  } copy;
   const int got = id(unique);
   memcpy(copy.bytes, unique, sizeof copy.bytes);
   int (*init)(void**, int, struct Id, int) = NULL;

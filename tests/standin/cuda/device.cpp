@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 
 namespace standin {
 
@@ -154,6 +155,14 @@ Machine::Machine() {
   if (memory == MAP_FAILED)
     memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   used_ = static_cast<std::atomic<std::int64_t>*>(memory);
+}
+
+std::string Machine::model(int device) {
+  const char* names = std::getenv("ACCEL_STANDIN_GPU_MODELS");
+  std::istringstream all(names != nullptr ? names : "stand-in GPU");
+  std::string name;
+  for (int i = 0; i <= device; ++i) std::getline(all, name, ',');
+  return name;
 }
 
 bool Machine::take(int device, std::size_t bytes) {

@@ -78,12 +78,14 @@ struct Context {
 };
 
 /// Devices and their memory: ACCEL_STANDIN_GPUS, ACCEL_STANDIN_GPU_MEMORY (bytes; K, M, G),
+/// ACCEL_STANDIN_GPU_MODELS (names, the last for all further ones),
 /// ACCEL_STANDIN_SHARED=NAME (all processes draw on one budget, as on one machine).
 class Machine {
  public:
   static Machine& get();
   int devices() const { return devices_; }
   std::size_t memory() const { return memory_; }
+  static std::string model(int device);
   std::size_t used(int device) const { return static_cast<std::size_t>(used_[device].load()); }
   bool take(int device, std::size_t bytes);
   void give(int device, std::size_t bytes) { used_[device] -= static_cast<std::int64_t>(bytes); }

@@ -216,8 +216,8 @@ API cuDeviceGet(CUdevice* device, int ordinal) {
   *device = ordinal;
   return is_device(ordinal) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
-API cuDeviceGetName(char* name, int length, CUdevice) {
-  std::snprintf(name, static_cast<std::size_t>(length), "stand-in GPU");
+API cuDeviceGetName(char* name, int length, CUdevice device) {
+  std::snprintf(name, static_cast<std::size_t>(length), "%s", Machine::get().model(device).c_str());
   return CUDA_SUCCESS;
 }
 API cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
