@@ -228,6 +228,7 @@ int control_main(int argc, char** argv) {
     std::vector<std::string> words = stacks->remaining();
     words.insert(words.begin(), {"stacks", name});
     std::vector<char*> pointers;
+    pointers.reserve(words.size() + 1);
     for (std::string& word : words) pointers.push_back(word.data());
     pointers.push_back(nullptr);
     return stacks_main(static_cast<int>(words.size()), pointers.data());
