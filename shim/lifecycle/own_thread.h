@@ -3,7 +3,8 @@
 
 namespace accel {
 
-/// Starts it detached, with all signals blocked: they are the application's. False: no thread can be created.
+/// Starts it detached, with all signals but SIGBUS blocked: they are the application's. False: no thread can
+/// be created.
 bool start_own_thread(void* (*run)(void*));
 
 }  // namespace accel
