@@ -12,6 +12,7 @@
 
 #include "launcher/captured.h"
 #include "launcher/failure.h"
+#include "record/base_name.h"
 
 namespace accel {
 namespace {
@@ -117,7 +118,7 @@ std::string deepspeed_environment(const std::map<std::string, std::string>& vari
 
 Engine detect_engine(const std::vector<std::string>& command) {
   const std::string& program = command[0];
-  std::string name = program.substr(program.rfind('/') + 1);
+  std::string name(base_name(program));
   if (name.starts_with("python") && command.size() > 2 && command[1] == "-m") name = command[2];
   for (const auto& [known, engine] :
        {std::pair("srun", Engine::Srun), std::pair("deepspeed", Engine::DeepSpeed),

@@ -8,8 +8,7 @@ namespace accel {
 
 enum class Engine {
   Plain,      ///< the command is the program, or starts it
-  Torchrun,   ///< torchrun, accelerate launch, llamafactory-cli: hand their own environment on, and restart
-              ///< ranks
+  Torchrun,   ///< torchrun, accelerate launch, llamafactory-cli: hand their environment on, restart ranks
   Horovod,    ///< horovodrun: hands its own environment on, by mpirun -x or ssh
   Srun,       ///< srun of Slurm: hands its own environment on, too
   DeepSpeed,  ///< deepspeed: hands on what a file says (DS_ENV_FILE)
@@ -32,8 +31,7 @@ Engine detect_engine(const std::vector<std::string>& command);
 
 /// So that a rank which fails ends the attempt: the engine neither starts it again by itself nor waits for
 /// the others. What the environment already says about it stays. Returns what the user had asked for
-/// otherwise,
-/// "--max-restarts 3"; empty: nothing.
+/// otherwise, "--max-restarts 3"; empty: nothing.
 std::string end_at_first_failure(Engine engine, std::vector<std::string>& command,
                                  std::map<std::string, std::string>& variables);
 

@@ -17,8 +17,7 @@
 #include <optional>
 #include <thread>
 
-#include "act/call_log_writer.h"
-#include "act/metrics_writer.h"
+#include "act/run_writers.h"
 #include "act/watch.h"
 #include "collect/leader.h"
 #include "launcher/descendants.h"
@@ -191,23 +190,20 @@ class Job {
 
   /// In a thread of its own: a terminal that is stopped holds up no verdict.
   void write_log() {
-    CallLogWriter writer(run_, request_.settings);
-    MetricsWriter metrics(run_, request_.settings);
+    RunWriters writers(run_, *board_, request_.settings);
     while (!over_.load()) {
-      if (wants_call_log(*board_)) writer.turn();
-      metrics.turn();
+      writers.turn();
       usleep(10'000);
     }
-    metrics.turn(true);
     constexpr std::int64_t kPatience = 600'000'000'000;
-    if (wants_call_log(*board_)) writer.finish(kPatience);
+    writers.finish(kPatience);
   }
   void finish_log() {
     if (!logger_.joinable() && wants_log()) start_log();
     over_.store(true);
     if (logger_.joinable()) logger_.join();
   }
-  bool wants_log() const { return wants_call_log(*board_) || !request_.settings.metrics.empty(); }
+  bool wants_log() const { return RunWriters::wanted(*board_, request_.settings); }
   void start_log() {
     logger_ = std::thread([this] { write_log(); });
   }

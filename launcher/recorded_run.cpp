@@ -11,15 +11,12 @@
 #include "launcher/failure.h"
 
 namespace accel {
-namespace {
 
 nlohmann::json read_json(const std::string& path) {
   std::ifstream stream(path);
   auto json = nlohmann::json::parse(stream, nullptr, false);
   return json.is_object() ? json : nlohmann::json::object();
 }
-
-}  // namespace
 
 RecordedRun open_run(const std::string& path) {
   RecordedRun run;

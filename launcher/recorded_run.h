@@ -23,6 +23,9 @@ struct RecordedRun {
   std::vector<std::string> unreadable;  ///< files, each with the reason
 };
 
+/// The object in a file; an empty one where there is none.
+nlohmann::json read_json(const std::string& path);
+
 /// `path`: the directory of a run (accelrun --keep), or a manifest alone. Throws Failure 64 where it is
 /// neither.
 RecordedRun open_run(const std::string& path);

@@ -9,14 +9,16 @@
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <vector>
 
+#include "act/verdict_file.h"
 #include "collect/observer.h"
 #include "launcher/command_line.h"
 #include "launcher/descendants.h"
 #include "launcher/failure.h"
-#include "launcher/recorded_run.h"
+#include "record/base_name.h"
 
 namespace accel {
 namespace {
@@ -115,16 +117,15 @@ int list_main(int argc, char** argv) {
     std::set<std::string> programs;
     for (const ProcessEvidence& process : evidence.processes) {
       living += process.alive ? 1 : 0;
-      programs.insert(process.program.substr(process.program.rfind('/') + 1));
+      programs.emplace(base_name(process.program));
     }
-    std::ifstream stream(path / "verdict.json");
-    const json verdict = json::parse(stream, nullptr, false);
+    const std::optional<json> verdict = read_verdict(*run);
     runs.push_back({{"run", path.filename().string()},
                     {"path", path.string()},
                     {"processes", evidence.processes.size()},
                     {"living", living},
                     {"programs", programs},
-                    {"verdict", verdict.is_object() ? verdict.value("verdict", json()) : json()}});
+                    {"verdict", verdict ? verdict->value("verdict", json()) : json()}});
   }
   if (as_json) {
     std::cout << json{{"version", 1}, {"runs", runs}}.dump(2) << "\n";

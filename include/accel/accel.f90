@@ -107,12 +107,9 @@ contains
 
   logical function accel_check_breakpoint() result(stop_here)
     type(accel_v1), pointer :: table
-    procedure(number_function), pointer :: check
     stop_here = .false.
     table => functions()
-    if (.not. associated(table)) return
-    call c_f_procpointer(table%check_breakpoint, check)
-    stop_here = check() /= 0
+    if (associated(table)) stop_here = number_of(table%check_breakpoint) /= 0
   end function
 
   ! The batch size, a rank's, that accelrun wants this attempt to use; `fallback` where it wants none.
@@ -130,43 +127,46 @@ contains
   ! Rank and number of ranks in the job; -1 without libaccel.
   integer function accel_rank() result(number)
     type(accel_v1), pointer :: table
-    procedure(number_function), pointer :: ask
     number = -1
     table => functions()
-    if (.not. associated(table)) return
-    call c_f_procpointer(table%rank, ask)
-    number = ask()
+    if (associated(table)) number = number_of(table%rank)
   end function
 
   integer function accel_size() result(number)
     type(accel_v1), pointer :: table
-    procedure(number_function), pointer :: ask
     number = -1
     table => functions()
-    if (.not. associated(table)) return
-    call c_f_procpointer(table%size, ask)
-    number = ask()
+    if (associated(table)) number = number_of(table%size)
   end function
 
   ! Marks a part of the program in the record.
   subroutine accel_region_begin(name)
     character(len=*), intent(in) :: name
     type(accel_v1), pointer :: table
-    procedure(name_function), pointer :: mark
     table => functions()
-    if (.not. associated(table)) return
-    call c_f_procpointer(table%region_begin, mark)
-    call mark(trim(name) // c_null_char)
+    if (associated(table)) call mark(table%region_begin, name)
   end subroutine
 
   subroutine accel_region_end(name)
     character(len=*), intent(in) :: name
     type(accel_v1), pointer :: table
-    procedure(name_function), pointer :: mark
     table => functions()
-    if (.not. associated(table)) return
-    call c_f_procpointer(table%region_end, mark)
-    call mark(trim(name) // c_null_char)
+    if (associated(table)) call mark(table%region_end, name)
+  end subroutine
+
+  integer function number_of(address) result(number)
+    type(c_funptr), intent(in) :: address
+    procedure(number_function), pointer :: ask
+    call c_f_procpointer(address, ask)
+    number = ask()
+  end function
+
+  subroutine mark(address, name)
+    type(c_funptr), intent(in) :: address
+    character(len=*), intent(in) :: name
+    procedure(name_function), pointer :: function_of_name
+    call c_f_procpointer(address, function_of_name)
+    call function_of_name(trim(name) // c_null_char)
   end subroutine
 
 end module

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/gpus.h"
+#include "launcher/recorded_run.h"
 #include "signature/hash.h"
 
 namespace accel {
@@ -24,11 +25,7 @@ std::filesystem::path cache_file() {
   return base / "accelrun" / "sizes.json";
 }
 
-nlohmann::json read_all() {
-  std::ifstream stream(cache_file());
-  auto all = nlohmann::json::parse(stream, nullptr, false);
-  return all.is_object() ? all : nlohmann::json::object();
-}
+nlohmann::json read_all() { return read_json(cache_file().string()); }
 
 }  // namespace
 

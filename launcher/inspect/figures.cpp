@@ -65,11 +65,7 @@ Figures Figures::of(Collectives& collectives, const Selection& selection, std::s
       Rank& rank = figures.ranks[i];
       rank.process = source.process;
       rank.unread = source.unread;
-      for (std::size_t device = 0; device < kMaxDevices; ++device) {
-        const DeviceMemory memory = source.reader().memory(device);
-        if (memory.allocations != 0 || memory.failures != 0)
-          rank.memory.emplace_back(static_cast<int>(device), memory);
-      }
+      rank.memory = source.reader().memory();
       if (!selection(rank.process)) continue;
       rank.waited_by_time.assign(parts, 0);
       collectives.each(source, [&](const Collectives::Call& call) {

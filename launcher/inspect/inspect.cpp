@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -19,10 +18,12 @@
 #include "launcher/inspect/judged_again.h"
 #include "launcher/inspect/page.h"
 #include "launcher/inspect/trace.h"
+#include "launcher/recorded_run.h"
 #include "launcher/runs.h"
 #include "launcher/stacks.h"
 #include "record/base_name.h"
 #include "report/call_log.h"
+#include "report/log.h"
 #include "report/names.h"
 #include "report/rank_set.h"
 #include "report/shape.h"
@@ -32,12 +33,6 @@ namespace accel {
 namespace {
 
 using nlohmann::json;
-
-json read_json(const std::string& path) {
-  std::ifstream stream(path);
-  json object = json::parse(stream, nullptr, false);
-  return object.is_object() ? object : json::object();
-}
 
 std::string seconds_text(std::int64_t ns) {
   const double seconds = static_cast<double>(ns) / 1e9;
@@ -51,15 +46,6 @@ std::string seconds_text(std::int64_t ns) {
 std::string count_text(std::uint64_t count) {
   std::string text = std::to_string(count);
   for (std::size_t at = text.size(); at > 3;) text.insert(at -= 3, ",");
-  return text;
-}
-
-std::string clock_text(std::int64_t realtime_ns) {
-  const time_t seconds = static_cast<time_t>(realtime_ns / 1'000'000'000);
-  tm local{};
-  localtime_r(&seconds, &local);
-  char text[32];
-  strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &local);
   return text;
 }
 
@@ -178,7 +164,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Inspected& run) 
   if (figures.records != 0) {
     add("seen", fmt::format("{} records, {} from {} on", count_text(figures.records),
                             seconds_text(figures.end_ns - figures.begin_ns),
-                            clock_text(figures.begin_ns + figures.realtime_offset_ns)));
+                            local_time(figures.begin_ns + figures.realtime_offset_ns, "%Y-%m-%d %H:%M:%S")));
   }
   for (const std::string& complaint : run.complaints) add("unread", complaint);
   return facts;

@@ -34,8 +34,8 @@ struct TimedCall {
 };
 
 /// The latest `most` collectives of a rank, and what the record still holds of its other calls since the
-/// first of those, by beginning. What has not returned lasts until
-/// now, or as long as the process is known to have lived.
+/// first of those, by beginning. What has not returned lasts until now, or as long as the process is known to
+/// have lived.
 std::vector<TimedCall> timed_calls(Collectives& collectives, Collectives::Rank& rank, std::uint64_t most,
                                    bool with_shapes);
 

@@ -112,9 +112,7 @@ std::string MetricsWriter::text() const {
     bytes.add(labels, source->bytes);
     waited.add(labels, static_cast<double>(waits_.waited_ns(source->calls.index())) / 1e9);
     overwritten.add(labels, source->overwritten);
-    for (std::size_t device = 0; device < kMaxDevices; ++device) {
-      const DeviceMemory held = source->calls.reader().memory(device);
-      if (held.allocations == 0 && held.failures == 0) continue;
+    for (const auto& [device, held] : source->calls.reader().memory()) {
       const std::string on = fmt::format("{},device=\"{}\"", labels, device);
       memory.add(on, held.total);
       peak.add(on, held.peak);

@@ -116,8 +116,7 @@ void Watch::warn_of_gpus() {
   for (const ProcessEvidence& process : evidence_.processes) {
     if (process.gpu.empty() || process.world_rank < 0) continue;
     worlds[process.world_key][process.gpu].push_back(process.world_rank);
-    const auto [left, is_first] = missing.try_emplace(process.world_key, process.world_size);
-    --left->second;
+    --missing.try_emplace(process.world_key, process.world_size).first->second;
   }
   for (auto& [world, models] : worlds) {
     if (missing[world] > 0 || models.size() < 2 || !is_first_to_say(world, kSaidGpus)) continue;

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "record/base_name.h"
 #include "report/log.h"
 
 namespace accel {
@@ -86,10 +87,8 @@ void* symbol_in(const dl_phdr_info& object, const char* name) {
   }
 }
 
-std::string_view base_name(const char* path) {
-  std::string_view name = path != nullptr ? path : "";
-  name.remove_prefix(name.rfind('/') + 1);
-  return name;
+std::string_view name_of(const dl_phdr_info& object) {
+  return base_name(object.dlpi_name != nullptr ? object.dlpi_name : "");
 }
 
 using Dlsym = void* (*)(void*, const char*);
@@ -103,7 +102,7 @@ void* find_in_libc(const char* name) {
   dl_iterate_phdr(
       [](dl_phdr_info* object, std::size_t, void* result) {
         auto& wanted = *static_cast<Search*>(result);
-        const std::string_view library = base_name(object->dlpi_name);
+        const std::string_view library = name_of(*object);
         if (!library.starts_with("libc.so") && !library.starts_with("libdl.so")) return 0;
         wanted.found = symbol_in(*object, wanted.name);
         return wanted.found != nullptr ? 1 : 0;
@@ -144,7 +143,7 @@ void* mpi_library() {
   std::string path;
   dl_iterate_phdr(
       [](dl_phdr_info* object, std::size_t, void* result) {
-        const std::string_view name = base_name(object->dlpi_name);
+        const std::string_view name = name_of(*object);
         if (!name.starts_with("libmpi.so") && !name.starts_with("libmpich.so")) return 0;
         if (symbol_in(*object, "PMPI_Init") == nullptr) return 0;
         *static_cast<std::string*>(result) = object->dlpi_name;

@@ -5,9 +5,8 @@
 
 #include <memory>
 
-#include "act/call_log_writer.h"
 #include "act/ending.h"
-#include "act/metrics_writer.h"
+#include "act/run_writers.h"
 #include "act/verdict_file.h"
 #include "act/watch.h"
 #include "collect/leader.h"
@@ -45,14 +44,10 @@ void* run_log(void*) {
   pthread_setname_np(pthread_self(), "accel log");
   try {
     Process& process = Process::self();
-    CallLogWriter writer(process.run(), process.settings());
-    MetricsWriter metrics(process.run(), process.settings());
+    RunWriters writers(process.run(), process.board(), process.settings());
     while (!stopping.load()) {
       logging.store(true);
-      if (!stopping.load()) {
-        if (wants_call_log(process.board())) writer.turn();
-        metrics.turn();
-      }
+      if (!stopping.load()) writers.turn();
       logging.store(false);
       usleep(kLogInterval);
     }
@@ -135,8 +130,8 @@ class Agent {
       sweep_dead_runs(process_.settings().run_base, kSweepAge);
     }
     watch_->look();
-    const bool wants_log = wants_call_log(process_.board()) || !process_.settings().metrics.empty();
-    if (!logs_ && wants_log) logs_ = start_own_thread(run_log);
+    if (!logs_ && RunWriters::wanted(process_.board(), process_.settings()))
+      logs_ = start_own_thread(run_log);
     busy.store(false);
     watch_->sleep();
   }

@@ -13,9 +13,8 @@
 #include <mutex>
 #include <utility>
 
-#include "act/call_log_writer.h"
 #include "act/ending.h"
-#include "act/metrics_writer.h"
+#include "act/run_writers.h"
 #include "act/watch.h"
 #include "judge/members.h"
 #include "lifecycle/agent.h"
@@ -280,7 +279,7 @@ void Process::leave(int status) {
   if (others_live()) return;
   finish_log();
   if (!owns_run_) return;
-  if (header.libraries != kUsesMpi) look_back();
+  if (header.libraries != kUsesMpi) look_back(status);
   if (!has_verdict()) run_->remove();
 }
 
@@ -288,8 +287,7 @@ void Process::leave(int status) {
 void Process::finish_log() const {
   if (launched_by_accelrun(run_->run_id())) return;
   constexpr std::int64_t kPatience = 60'000'000'000;
-  if (wants_call_log(*board_)) CallLogWriter(*run_, settings_).finish(kPatience);
-  MetricsWriter(*run_, settings_).turn(true);
+  if (RunWriters::wanted(*board_, settings_)) RunWriters(*run_, *board_, settings_).finish(kPatience);
 }
 
 bool Process::has_verdict() const {
@@ -298,14 +296,16 @@ bool Process::has_verdict() const {
 
 /// Without MPI_Finalize nothing holds ranks together at the end: a mismatch that nobody hangs in may not have
 /// been seen yet. The last one out looks at all that have gone before.
-void Process::look_back() {
-  const int status = Watch(*run_, *board_, settings_).look_back();
-  if (status == 0 || settings_.on_error == OnError::Report) return;
+void Process::look_back(int status) {
+  const int ordered = Watch(*run_, *board_, settings_).look_back();
+  if (ordered == 0 || settings_.on_error == OnError::Report) return;
+  // A program that Check::Sync has given an error to answers it as it likes.
+  if (status != 0 && settings_.check == Check::Sync) return;
   // Somebody else may be about to report it, whom a launcher ends when it sees us fail.
   const std::int64_t begun = monotonic_ns();
   while (!has_verdict() && monotonic_ns() - begun < kLinger) usleep(200);
   flush_stdio();
-  syscall(SYS_exit_group, status);
+  syscall(SYS_exit_group, ordered);
 }
 
 void Process::forget_in_child() {

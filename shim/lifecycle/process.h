@@ -58,7 +58,7 @@ class Process {
   static void forget_in_child();
   void linger();
   void answer_those_who_wait();
-  void look_back();
+  void look_back(int status);
   void sum_up_memory() const;
   void finish_log() const;
   bool has_verdict() const;

@@ -366,6 +366,11 @@ static_assert(recorder_bytes(kCollectives) < std::size_t{4} << 20, "memory a ran
 /// The rings, as RecorderHeader::positions numbers them; ThreadRecord::current knows those of calls.
 enum class Ring : std::uint32_t { Collectives = 0, Unnumbered = 1, Notes = 2 };
 
+/// `stamp` of the entry at `position` of a ring of that size, once it has been written.
+constexpr std::uint32_t whole_stamp(std::uint64_t position, std::uint64_t capacity) {
+  return static_cast<std::uint32_t>((position / capacity + 1) * 2);
+}
+
 /// What the ranks of one world share on this node.
 struct World {
   std::atomic<std::uint64_t> key;         ///< 0: free

@@ -330,11 +330,15 @@ std::size_t RecordReader::copy_entries(Ring ring, std::uint64_t first, std::size
   return copy(ring_offset(ring) + place * bytes, entries, count * bytes) ? count : 0;
 }
 
-DeviceMemory RecordReader::memory(std::size_t device) const {
-  DeviceMemory memory{};
-  if (device < kMaxDevices)
-    copy(offsetof(RecorderFile, memory) + device * sizeof memory, &memory, sizeof memory);
-  return memory;
+std::vector<std::pair<int, DeviceMemory>> RecordReader::memory() const {
+  DeviceMemory all[kMaxDevices]{};
+  std::vector<std::pair<int, DeviceMemory>> used;
+  if (!copy(offsetof(RecorderFile, memory), all, sizeof all)) return used;
+  for (int device = 0; const DeviceMemory& one : all) {
+    if (one.allocations != 0 || one.failures != 0) used.emplace_back(device, one);
+    ++device;
+  }
+  return used;
 }
 
 std::vector<std::pair<std::int64_t, std::int64_t>> RecordReader::memory_history() const {

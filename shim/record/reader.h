@@ -11,11 +11,6 @@
 
 namespace accel {
 
-/// `stamp` of the entry at `position` of a ring of that size, once it has been written.
-constexpr std::uint32_t whole_stamp(std::uint64_t position, std::uint64_t capacity) {
-  return static_cast<std::uint32_t>((position / capacity + 1) * 2);
-}
-
 class RecordReader : public History {
  public:
   /// Opens `name` in a run directory; the error says why it is no recorder file of ours.
@@ -51,7 +46,8 @@ class RecordReader : public History {
   std::size_t copy_entries(Ring ring, std::uint64_t first, std::size_t count, void* entries) const;
   /// Ticks to monotonic ns.
   std::int64_t monotonic(std::uint64_t ticks) const { return to_monotonic(ticks, header_.begin, now()); }
-  DeviceMemory memory(std::size_t device) const;
+  /// Of the devices on which it has allocated, or tried to.
+  std::vector<std::pair<int, DeviceMemory>> memory() const;
   /// How much device memory it has held, by monotonic ns.
   std::vector<std::pair<std::int64_t, std::int64_t>> memory_history() const;
 

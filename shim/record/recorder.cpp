@@ -237,7 +237,7 @@ void Recorder::note(NoteKind kind, std::uint8_t level, std::uint8_t flags, std::
       __atomic_fetch_add(&header().positions[static_cast<std::size_t>(Ring::Notes)], count, __ATOMIC_RELAXED);
   for (std::uint64_t i = 0; i < count; ++i, ++position) {
     Note& note = file_->notes[position % kNotes];
-    const auto generation = static_cast<std::uint32_t>((position / kNotes + 1) * 2);
+    const std::uint32_t generation = whole_stamp(position, kNotes);
     store(note.stamp, generation | 1);
     std::atomic_thread_fence(std::memory_order_release);
     note.kind = i == 0 ? kind : NoteKind::Continued;

@@ -191,7 +191,7 @@ class Recorder {
     CallRecord* const ring_begin = numbered ? file_->collectives() : file_->unnumbered;
     CallRecord& record = ring_begin[position & last];
     __builtin_prefetch(&ring_begin[(position + 1) & last], 1);
-    const auto generation = static_cast<std::uint32_t>((position / (last + 1) + 1) * 2);
+    const std::uint32_t generation = whole_stamp(position, last + 1);
     store(record.stamp, generation | 1);
     std::atomic_thread_fence(std::memory_order_release);
     record.communicator = draft.communicator;

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "record/base_name.h"
 #include "record/process_stat.h"
 
 namespace accel {
@@ -178,7 +179,7 @@ Result<RunDirectory> RunDirectory::at(const std::string& path) {
   if (!fd) return Result<RunDirectory>::failure(fd.error);
   RunDirectory run;
   run.path_ = path;
-  run.run_id_ = path.substr(path.rfind('/') + 1);
+  run.run_id_ = base_name(path);
   run.fd_ = std::move(*fd);
   return run;
 }
@@ -186,7 +187,7 @@ Result<RunDirectory> RunDirectory::at(const std::string& path) {
 Result<RunDirectory> RunDirectory::kept(const std::string& path) {
   RunDirectory run;
   run.path_ = path;
-  run.run_id_ = path.substr(path.rfind('/') + 1);
+  run.run_id_ = base_name(path);
   run.fd_ = FileDescriptor(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!run.fd_)
     return Result<RunDirectory>::failure(fmt::format("cannot open {}: {}", path, std::strerror(errno)));

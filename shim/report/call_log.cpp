@@ -1,13 +1,13 @@
 #include "report/call_log.h"
 
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "judge/members.h"
+#include "report/log.h"
 #include "report/shape.h"
 
 namespace accel {
@@ -21,12 +21,6 @@ constexpr std::uint64_t kBatch = 32768;
 constexpr std::size_t kMostBlocks = 100'000;
 /// The key under which messages in order are collected; no communicator has it.
 constexpr std::uint64_t kMessages = 0;
-
-constexpr const char* kLevels[] = {"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"};
-
-const char* name_of(LogLevel level) {
-  return kLevels[std::min<std::size_t>(static_cast<std::size_t>(level), std::size(kLevels) - 1)];
-}
 
 /// What changes who takes part, not what is computed.
 bool is_life_cycle(Function function) {
@@ -47,12 +41,7 @@ bool is_life_cycle(Function function) {
 }
 
 std::string clock_text(std::int64_t realtime_ns, const char* format) {
-  const time_t seconds = static_cast<time_t>(realtime_ns / 1'000'000'000);
-  tm local{};
-  localtime_r(&seconds, &local);
-  char text[32];
-  const std::size_t length = strftime(text, sizeof text, format, &local);
-  return fmt::format("{}.{:03}", std::string_view(text, length), realtime_ns / 1'000'000 % 1000);
+  return fmt::format("{}.{:03}", local_time(realtime_ns, format), realtime_ns / 1'000'000 % 1000);
 }
 
 /// Milliseconds with three digits that count.
@@ -154,19 +143,24 @@ bool CallLog::is_chosen(std::int32_t rank, bool message) const {
   return filter_.ranks.contains(rank) || (message && filter_.ranks.by_default);
 }
 
+LogLevel CallLog::level_of(const Entry& entry) {
+  if (entry.ring == Ring::Notes) return static_cast<LogLevel>(entry.level);
+  return is_life_cycle(entry.call.function) ? LogLevel::Info : LogLevel::Debug;
+}
+
 bool CallLog::is_wanted(const Entry& entry) const {
   const std::int32_t rank = entry.source->process.world_rank;
   const bool chosen = is_chosen(rank, entry.kind == NoteKind::Log);
   if (!chosen) return false;
   if (entry.ring == Ring::Notes) {
     const bool others = (entry.flags & kNoteMainOnly) != 0 && rank > 0;
-    return !others && static_cast<LogLevel>(entry.level) >= filter_.level && filter_.function.empty() &&
+    return !others && level_of(entry) >= filter_.level && filter_.function.empty() &&
            filter_.communicator.empty();
   }
   const Function function = entry.call.function;
   if (function == Function::None) return false;  // taken back
-  const LogLevel level = is_life_cycle(function) ? LogLevel::Info : LogLevel::Debug;
-  if (level < filter_.level || traits(function).name.find(filter_.function) == std::string_view::npos)
+  if (level_of(entry) < filter_.level ||
+      traits(function).name.find(filter_.function) == std::string_view::npos)
     return false;
   if (filter_.communicator.empty()) return true;
   const CommunicatorRecord* communicator = entry.source->communicator(entry.call.communicator);
@@ -292,12 +286,9 @@ void CallLog::write(Entry& entry, const Sink& line) {
 
 std::string CallLog::text_of(const Entry& entry) {
   Source& source = *entry.source;
-  const LogLevel level = entry.ring == Ring::Notes            ? static_cast<LogLevel>(entry.level)
-                         : is_life_cycle(entry.call.function) ? LogLevel::Info
-                                                              : LogLevel::Debug;
   std::string text =
       fmt::format("[rank {}/{}] {} {} ", source.process.world_rank, source.process.world_size,
-                  clock_text(entry.at_ns + source.realtime_offset_ns, "%H:%M:%S"), name_of(level));
+                  clock_text(entry.at_ns + source.realtime_offset_ns, "%H:%M:%S"), name_of(level_of(entry)));
   if (entry.ring == Ring::Notes) {
     if (entry.kind == NoteKind::RegionBegin) text += "begin of ";
     if (entry.kind == NoteKind::RegionEnd) text += "end of ";
@@ -336,9 +327,9 @@ std::string CallLog::json_of(const Entry& entry) {
                  {"rank", source.process.world_rank},
                  {"size", source.process.world_size},
                  {"host", source.process.host},
-                 {"pid", source.process.pid}};
+                 {"pid", source.process.pid},
+                 {"level", name_of(level_of(entry))}};
   if (entry.ring == Ring::Notes) {
-    object["level"] = name_of(static_cast<LogLevel>(entry.level));
     const NoteKind kind = entry.kind;
     object[kind == NoteKind::RegionBegin ? "begin"
            : kind == NoteKind::RegionEnd ? "end"
@@ -346,7 +337,6 @@ std::string CallLog::json_of(const Entry& entry) {
   } else {
     const CallRecord& call = entry.call;
     const FunctionTraits& what = traits(call.function);
-    object["level"] = name_of(is_life_cycle(call.function) ? LogLevel::Info : LogLevel::Debug);
     object["call"] = what.name;
     if (call.sequence != 0) object["sequence"] = call.sequence;
     if (const CommunicatorRecord* communicator = source.communicator(call.communicator))

@@ -83,6 +83,7 @@ class CallLog {
   void write(Entry& entry, const Sink& line);
   void write(Block block, const Sink& line);
   bool is_chosen(std::int32_t rank, bool message) const;
+  static LogLevel level_of(const Entry& entry);
   bool is_wanted(const Entry& entry) const;
   static std::string text_of(const Entry& entry);
   static std::string json_of(const Entry& entry);

@@ -4,8 +4,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
+#include <iterator>
 
 #include "record/file_descriptor.h"
 #include "record/run_directory.h"
@@ -59,6 +62,19 @@ void write_all(int fd, const std::string& text) {
 
 }  // namespace
 
+std::string local_time(std::int64_t realtime_ns, const char* format) {
+  const time_t seconds = static_cast<time_t>(realtime_ns / 1'000'000'000);
+  tm local{};
+  localtime_r(&seconds, &local);
+  char text[32];
+  return {text, strftime(text, sizeof text, format, &local)};
+}
+
+const char* name_of(LogLevel level) {
+  static constexpr const char* kNames[] = {"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"};
+  return kNames[std::min<std::size_t>(static_cast<std::size_t>(level), std::size(kNames) - 1)];
+}
+
 void Log::configure(const Settings& settings, const std::string& run_id, int rank) {
   set_level(settings.log_level);
   format_ = settings.log_format;
@@ -68,8 +84,7 @@ void Log::configure(const Settings& settings, const std::string& run_id, int ran
 
 void Log::say(LogLevel level, const std::string& line) const {
   if (level < this->level()) return;
-  static constexpr const char* kNames[] = {"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"};
-  print(fmt::format("[accel] {}: {}\n", kNames[static_cast<int>(level)], line));
+  print(fmt::format("[accel] {}: {}\n", name_of(level), line));
 }
 
 void Log::print(const std::string& text) const {

@@ -33,6 +33,12 @@ class Log {
 std::string expand_log_file(const std::string& pattern, const std::string& run_id, int rank, std::int32_t pid,
                             const std::string& host);
 
+/// A moment as strftime's `format` has it.
+std::string local_time(std::int64_t realtime_ns, const char* format);
+
+/// "WARNING".
+const char* name_of(LogLevel level);
+
 /// The process's log.
 Log& log();
 

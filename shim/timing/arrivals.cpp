@@ -21,46 +21,41 @@ Meeting* Meetings::at(std::uint64_t sequence) {
   return &all[index];
 }
 
-void Meeting::add(const Arrival& arrival) {
-  const std::int64_t came = arrival.started_ns;
-  first_ns = std::min(first_ns, came);
-  if (came > last_ns) {
-    second_ns = last_ns;
-    last_ns = came;
-    last = arrival.process;
+Meeting Meeting::of(const Arrival& arrival) {
+  Meeting meeting;
+  meeting.first_ns = meeting.last_ns = arrival.started_ns;
+  if (arrival.rank == arrival.root) meeting.root_ns = arrival.started_ns;
+  meeting.bytes = arrival.bytes;
+  meeting.last = arrival.process;
+  meeting.seen = 1;
+  meeting.function = arrival.function;
+  return meeting;
+}
+
+void Meeting::merge(const Meeting& other) {
+  first_ns = std::min(first_ns, other.first_ns);
+  if (other.last_ns > last_ns) {
+    second_ns = std::max(last_ns, other.second_ns);
+    last_ns = other.last_ns;
+    last = other.last;
   } else {
-    second_ns = std::max(second_ns, came);
+    second_ns = std::max(second_ns, other.last_ns);
   }
-  if (arrival.rank == arrival.root) root_ns = came;
-  bytes = std::max(bytes, arrival.bytes);
-  function = arrival.function;
-  ++seen;
+  root_ns = std::max(root_ns, other.root_ns);
+  bytes = std::max(bytes, other.bytes);
+  function = other.function;
+  seen += other.seen;
 }
 
 void Meetings::add(const Arrival& arrival) {
-  if (Meeting* const meeting = at(arrival.sequence)) meeting->add(arrival);
+  if (Meeting* const meeting = at(arrival.sequence)) meeting->merge(Meeting::of(arrival));
 }
 
 void Meetings::merge(const Meetings& others) {
   size = std::max(size, others.size);
   for (std::size_t i = 0; i < others.all.size(); ++i) {
-    const Meeting& other = others.all[i];
-    if (other.seen == 0) continue;
-    Meeting* const place = at(others.first + i);
-    if (place == nullptr) continue;
-    Meeting& own = *place;
-    own.first_ns = std::min(own.first_ns, other.first_ns);
-    if (other.last_ns > own.last_ns) {
-      own.second_ns = std::max(own.last_ns, other.second_ns);
-      own.last_ns = other.last_ns;
-      own.last = other.last;
-    } else {
-      own.second_ns = std::max(own.second_ns, other.last_ns);
-    }
-    own.root_ns = std::max(own.root_ns, other.root_ns);
-    own.bytes = std::max(own.bytes, other.bytes);
-    own.function = other.function;
-    own.seen += other.seen;
+    if (others.all[i].seen == 0) continue;
+    if (Meeting* const meeting = at(others.first + i)) meeting->merge(others.all[i]);
   }
 }
 

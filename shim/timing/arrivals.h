@@ -34,7 +34,10 @@ struct Meeting {
   std::int32_t seen = 0;
   Function function = Function::None;
 
-  void add(const Arrival& arrival);
+  /// As its only guest has seen it.
+  static Meeting of(const Arrival& arrival);
+  /// The same one, as others have seen it.
+  void merge(const Meeting& other);
 };
 
 /// The collectives of one communicator, by number.

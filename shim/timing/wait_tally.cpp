@@ -8,7 +8,7 @@ void WaitTally::add(std::uint64_t communicator, std::int32_t size, const Arrival
   if (size <= 1) return;
   auto& open = open_[communicator];
   Open& one = open[arrival.sequence];
-  one.meeting.add(arrival);
+  one.meeting.merge(Meeting::of(arrival));
   one.arrivals.push_back(arrival);
   if (one.meeting.seen < size) {
     if (open.size() > kMostOpen) open.erase(open.begin());

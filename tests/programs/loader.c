@@ -1,8 +1,13 @@
-/* Not linked with MPI.
- *   loader plugin PLUGIN.so COUNT   opens a plugin RTLD_LOCAL that is linked with it (as Python does with
- * mpi4py) loader deepbind PLUGIN.so COUNT the same with RTLD_DEEPBIND: what is preloaded comes after its own
- * dependencies loader dlsym LIBMPI COUNT       asks the library for its functions (as MPI.jl does) COUNT:
- * what rank 1 gives to MPI_Allreduce where the others give 4. */
+/* Not linked with MPI. COUNT: what rank 1 gives to MPI_Allreduce where the others give 4.
+ *
+ * loader plugin PLUGIN.so COUNT
+ *     opens a plugin RTLD_LOCAL that is linked with it (as Python does with mpi4py)
+ *
+ * loader deepbind PLUGIN.so COUNT
+ *     the same with RTLD_DEEPBIND: what is preloaded comes after its own dependencies
+ *
+ * loader dlsym LIBMPI COUNT
+ *     asks the library for its functions (as MPI.jl does) */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>

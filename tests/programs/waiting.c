@@ -1,5 +1,4 @@
-/* Says "ok" when all ranks are there, then rank 1 waits for a message that never comes, and rank 0 likewise.
- */
+/* Says "ok" when all ranks are there, then ranks 0 and 1 wait for messages that never come. */
 #include <mpi.h>
 #include <stdio.h>
 
