@@ -127,6 +127,8 @@ $(BUILD)/tests/drift.nccl: tests/drift/nccl.cpp tests/drift/nccl_names.sh tests/
 	  tests/drift/driver.sh $(CUDA_INCLUDE)/cudaTypedefs.h shim/signature/driver.def && touch $@)
 check-headers: ## The tables against the headers of other NCCL versions (downloads them)
 	@tests/drift/nccl_versions.sh $(BUILD) $(CUDA_INCLUDE)
+check-flight-recorder: tests ## What inspect writes for PyTorch's flight recorder analyzer, read by that (downloads it)
+	@tests/drift/flight_recorder.sh $(BUILD)
 
 $(BUILD)/suites/unit: $(UNIT) $(CORE) $(addprefix $(BUILD)/shim/lifecycle/,stacks.o unwind.o) $(filter-out %/main.o,$(LAUNCHER))
 	@mkdir -p $(@D)
@@ -202,4 +204,4 @@ lint: ## clang-format and clang-tidy
 	  'clang-tidy --quiet "$$@" -- -std=c++20 -DFMT_HEADER_ONLY -Iinclude -Ishim -I. 2>/dev/null' lint
 
 -include $(UNIT:.o=.d) $(JOBS:.o=.d) $(BUILD)/tests/bench/record.d $(BUILD)/tests/bench/synthetic_run.d $(BUILD)/tests/fuzz/reader.d
-.PHONY: demo-nccl check-headers tests check-unit check-random
+.PHONY: demo-nccl check-headers check-flight-recorder tests check-unit check-random

@@ -15,6 +15,7 @@
 #include "launcher/command_line.h"
 #include "launcher/failure.h"
 #include "launcher/inspect/figures.h"
+#include "launcher/inspect/flight_recorder.h"
 #include "launcher/inspect/judged_again.h"
 #include "launcher/inspect/page.h"
 #include "launcher/inspect/trace.h"
@@ -133,6 +134,24 @@ std::string straggler_text(const Figures& figures, const Straggler& one) {
       process.pid, gpu);
 }
 
+/// Who has held clearly more of the GPUs' memory than the others, and so runs out of it first; empty: nobody.
+std::string uneven_memory(const Figures& figures) {
+  std::vector<std::pair<std::int64_t, const ProcessEvidence*>> peaks;
+  for (const Figures::Rank& rank : figures.ranks) {
+    std::int64_t peak = 0;
+    for (const auto& [device, one] : rank.memory) peak += one.peak;
+    if (peak > 0) peaks.emplace_back(peak, &rank.process);
+  }
+  if (peaks.size() < 3) return "";
+  std::sort(peaks.begin(), peaks.end());
+  constexpr std::int64_t kWorthAWord = std::int64_t{16} << 20;
+  const std::int64_t usual = peaks[peaks.size() / 2].first;
+  const auto& [most, process] = peaks.back();
+  if (most - usual < std::max(kWorthAWord, usual / 5)) return "";
+  return fmt::format("rank {} has held up to {} of GPU memory, a rank in the middle {} ({}, pid {})",
+                     process->world_rank, size_text(most), size_text(usual), process->host, process->pid);
+}
+
 std::string state_text(const Inspected& run) {
   if (run.living != 0) return fmt::format("{} of {} processes live", run.living, run.figures.ranks.size());
   std::string text = "over";
@@ -234,6 +253,8 @@ std::string text_of(const Inspected& run) {
     text +=
         fmt::format("\n  {} older records were overwritten; ACCEL_RECORDS keeps more\n", count_text(unread));
   for (const Straggler& one : figures.stragglers) text += "\nSlow: " + straggler_text(figures, one) + "\n";
+  if (const std::string uneven = uneven_memory(figures); !uneven.empty())
+    text += "\nUneven: " + uneven + "\n";
   if (run.again) text += "\n" + run.again->report.text;
   return text;
 }
@@ -251,7 +272,8 @@ json json_of(const Inspected& run) {
                  {"communicators", json::array()},
                  {"collectives", json::array()},
                  {"ranks", json::array()},
-                 {"stragglers", json::array()}};
+                 {"stragglers", json::array()},
+                 {"uneven_memory", uneven_memory(figures)}};
   if (run.again) result["verdict"] = json::parse(run.again->report.json);
   for (const Figures::Communicator& one : figures.communicators) {
     result["communicators"].push_back({{"key", fmt::format("{:016x}", one.key)},
@@ -366,6 +388,7 @@ int inspect_main(int argc, char** argv) {
   bool full_names = false;
   std::string trace;
   std::string html;
+  std::string flight_recorder;
   std::uint64_t last = 0;
   app.add_option(
       "RUN", name,
@@ -386,6 +409,10 @@ int inspect_main(int argc, char** argv) {
   app.add_option("--html", html,
                  "write a page with a timeline, who waits when, memory, the verdict and the ranks' stacks")
       ->type_name("FILE");
+  app.add_option("--flight-recorder", flight_recorder,
+                 "write a dump a rank as PyTorch's flight recorder does, for its analyzer: python -m "
+                 "torch.distributed.flight_recorder.fr_trace DIRECTORY")
+      ->type_name("DIRECTORY");
   app.add_option(
          "--last", last,
          fmt::format("in the trace and on the page: the latest N collectives of each rank, one by one; by "
@@ -445,7 +472,15 @@ int inspect_main(int argc, char** argv) {
     write_trace(trace, collectives, selection, title_of(result, *run), most_of(kTracedCalls));
   if (!html.empty())
     write_page(html, collectives, selection, result.figures, texts_of(result, *run), most_of(kDrawnCalls));
-  if (!trace.empty() || !html.empty()) return 0;
+  if (!flight_recorder.empty()) {
+    const std::uint64_t most = last != 0 ? last : UINT64_MAX;
+    const FlightRecorderDump dump = write_flight_recorder(flight_recorder, collectives, selection, most);
+    if (dump.without_equal != 0) {
+      std::cout << fmt::format("{} of {} calls left out: a flight recorder has no name for them\n",
+                               count_text(dump.without_equal), count_text(dump.entries + dump.without_equal));
+    }
+  }
+  if (!trace.empty() || !html.empty() || !flight_recorder.empty()) return 0;
   if (as_json) {
     std::cout << json_of(result).dump(2, ' ', false, json::error_handler_t::replace) << "\n";
   } else {

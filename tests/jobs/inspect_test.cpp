@@ -114,6 +114,19 @@ TEST_F(Inspect, ASlowRankIsNamedWithItsCost) {
   EXPECT_NE(text.output.find("Slow: rank 2 arrives last in "), std::string::npos) << text;
 }
 
+TEST_F(Inspect, WhoHoldsMoreMemoryThanTheOthersIsNamed) {
+  const Kept even = keep(Mpi::Nccl, "trainer --batch 20", 3);
+  EXPECT_EQ(inspect(even.directory).output.find("Uneven:"), std::string::npos);
+  const Kept uneven = keep(Mpi::Nccl, "trainer --batch 40 --oom-rank 1", 3);
+  EXPECT_NE(inspect(uneven.directory)
+                .output.find(
+                    "Uneven: rank 1 has held up to 41.00 MiB of GPU memory, a rank in the middle 1.00 MiB ("),
+            std::string::npos)
+      << inspect(uneven.directory);
+  const json result = json::parse(inspect(uneven.directory + " --json").output);
+  EXPECT_NE(result["uneven_memory"].get<std::string>().find("rank 1 "), std::string::npos);
+}
+
 TEST_F(Inspect, NobodyIsCalledSlowWhereNobodyIs) {
   const Kept kept = keep(Mpi::OpenMpi, "steps 10", 3);
   EXPECT_EQ(inspect(kept.directory).output.find("Slow:"), std::string::npos);
@@ -252,6 +265,69 @@ TEST_F(Inspect, ATraceHoldsStreamsMemoryAndTheVerdict) {
       reports.push_back(event["args"]["report"].get<std::string>());
   }
   EXPECT_EQ(reports, std::vector{faulty.report});
+}
+
+/// The pickles of a directory as Python reads them, by rank.
+json read_dumps(const std::string& directory, const Scratch& scratch) {
+  const std::string file = scratch.path() + "/dumps.json";
+  const Outcome python = run_shell("/usr/bin/python3 " + source_directory() + "/tests/programs/unpickle.py " +
+                                   directory + " " + file);
+  EXPECT_EQ(python.status, 0) << python;
+  return json::parse(std::ifstream(file));
+}
+
+TEST_F(Inspect, AFlightRecorderDumpSaysWhatWasCalled) {
+  const std::string directory = scratch_.path() + "/dumps";
+  const Kept faulty = keep(Mpi::OpenMpi, "faults count");
+  ASSERT_EQ(inspect(faulty.directory + " --flight-recorder " + directory).output, "");
+  const json mpi = read_dumps(directory, scratch_);
+  ASSERT_EQ(mpi.size(), 4u);
+  for (int rank = 0; rank < 4; ++rank) {
+    SCOPED_TRACE(rank);
+    const json& dump = mpi["rank_" + std::to_string(rank)];
+    EXPECT_EQ(dump["version"], "2.4");
+    ASSERT_EQ(dump["pg_config"].size(), 1u) << dump.dump(2);
+    const std::string group = dump["pg_config"].begin().key();
+    EXPECT_EQ(dump["pg_config"][group]["ranks"], "[0, 1, 2, 3]");
+    ASSERT_FALSE(dump["entries"].empty());
+    const json& last = dump["entries"].back();
+    EXPECT_EQ(last["profiling_name"], "nccl:all_reduce");
+    EXPECT_EQ(last["process_group"], json::array({group, "MPI"}));
+    EXPECT_EQ(last["collective_seq_id"], dump["pg_status"][group]["last_enqueued_collective"]);
+    const json sizes = json::array({json::array({rank == 1 ? 512 : 1024})});
+    EXPECT_EQ(last["input_sizes"], sizes);
+    EXPECT_EQ(last["output_sizes"], sizes);
+    EXPECT_EQ(last["input_dtypes"], json::array({"Double"}));
+    const json& before = dump["entries"][dump["entries"].size() - 2];
+    EXPECT_EQ(before["state"], "completed") << before.dump(2);
+    bool found = false;
+    for (const json& frame : last["frames"])
+      found = found || (frame["name"] == "reduce_gradients" &&
+                        frame["filename"].get<std::string>().ends_with("faults.c") && frame["line"] > 0);
+    EXPECT_TRUE(found) << last.dump(2);
+  }
+
+  const Kept healthy = keep(Mpi::Nccl, "ring", 2);
+  fs::remove_all(directory);
+  ASSERT_EQ(inspect(healthy.directory + " --flight-recorder " + directory).status, 0);
+  const json nccl = read_dumps(directory, scratch_);
+  std::map<std::string, json> first;  // of its name
+  for (const json& entry : nccl["rank_1"]["entries"]) first.try_emplace(entry["profiling_name"], entry);
+  const auto sizes = [&](const char* name) {
+    return std::pair(first[name]["input_sizes"].dump(), first[name]["output_sizes"].dump());
+  };
+  EXPECT_EQ(sizes("nccl:all_reduce"), std::pair(std::string("[[1024]]"), std::string("[[1024]]")));
+  EXPECT_EQ(sizes("nccl:_all_gather_base"), std::pair(std::string("[[1024]]"), std::string("[[2048]]")));
+  EXPECT_EQ(sizes("nccl:_reduce_scatter_base"), std::pair(std::string("[[2048]]"), std::string("[[1024]]")));
+  EXPECT_EQ(sizes("nccl:send 1->0"), std::pair(std::string("[[1024]]"), std::string("[[1024]]")));
+  EXPECT_EQ(first["nccl:all_reduce"]["process_group"][1], "NCCL");
+  EXPECT_EQ(first["nccl:recv 1<-0"]["p2p_seq_id"], 1);
+  EXPECT_EQ(first["nccl:recv 1<-0"]["is_p2p"], true);
+  EXPECT_EQ(first["nccl:all_reduce"]["input_dtypes"], json::array({"Float"}));
+
+  const Outcome nowhere = inspect(faulty.directory + " --flight-recorder /proc/none");
+  EXPECT_EQ(nowhere.status, 64) << nowhere;
+  EXPECT_TRUE(nowhere.output.starts_with("accelrun: cannot make /proc/none: ")) << nowhere;
 }
 
 /// What a browser makes of a page: the outcome of a script that is put at its end.
