@@ -289,16 +289,19 @@ TEST_F(Inspect, AFlightRecorderDumpSaysWhatWasCalled) {
     ASSERT_EQ(dump["pg_config"].size(), 1u) << dump.dump(2);
     const std::string group = dump["pg_config"].begin().key();
     EXPECT_EQ(dump["pg_config"][group]["ranks"], "[0, 1, 2, 3]");
-    ASSERT_FALSE(dump["entries"].empty());
-    const json& last = dump["entries"].back();
+    // Whom the mismatch lets go on has come to MPI_Finalize since.
+    std::size_t at = dump["entries"].size() - 1;
+    while (at > 1 && dump["entries"][at]["profiling_name"] != "nccl:all_reduce") --at;
+    const json& last = dump["entries"][at];
     EXPECT_EQ(last["profiling_name"], "nccl:all_reduce");
     EXPECT_EQ(last["process_group"], json::array({group, "MPI"}));
-    EXPECT_EQ(last["collective_seq_id"], dump["pg_status"][group]["last_enqueued_collective"]);
+    EXPECT_EQ(last["collective_seq_id"], 2);
+    EXPECT_EQ(dump["pg_status"][group]["last_enqueued_collective"], dump["entries"].size());
     const json sizes = json::array({json::array({rank == 1 ? 512 : 1024})});
     EXPECT_EQ(last["input_sizes"], sizes);
     EXPECT_EQ(last["output_sizes"], sizes);
     EXPECT_EQ(last["input_dtypes"], json::array({"Double"}));
-    const json& before = dump["entries"][dump["entries"].size() - 2];
+    const json& before = dump["entries"][at - 1];
     EXPECT_EQ(before["state"], "completed") << before.dump(2);
     bool found = false;
     for (const json& frame : last["frames"])
