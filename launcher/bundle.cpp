@@ -113,7 +113,7 @@ std::vector<std::pair<std::string, std::string>> contents(const std::string& pat
     for (const RecordedRun::Process& process : run.processes) scrubber.add_name(process.evidence.host);
     for (const auto& entry : fs::directory_iterator(path)) {
       const std::string name = entry.path().filename().string();
-      if (name.ends_with(".record") || name.ends_with(".json") || name == kMomentFile)
+      if (is_record(name) || name.ends_with(".json") || name == kMomentFile)
         files.emplace_back(name, read_file(entry.path()));
     }
   }
@@ -143,7 +143,7 @@ void write_archive(const std::vector<std::pair<std::string, std::string>>& files
 std::string markdown(const std::vector<std::pair<std::string, std::string>>& files) {
   std::string text;
   for (const auto& [name, content] : files) {
-    if (name.ends_with(".record")) continue;
+    if (is_record(name)) continue;
     text += fmt::format("<details><summary>{}</summary>\n\n```\n{}\n```\n</details>\n\n", name, content);
   }
   return text;

@@ -116,7 +116,9 @@ class Job {
  private:
   std::vector<std::int32_t> pids() const {
     std::vector<std::int32_t> all;
-    for (const ProcessEvidence& process : watch_->evidence().processes) all.push_back(process.pid);
+    for (const ProcessEvidence& process : watch_->evidence().processes) {
+      if (!process.copy) all.push_back(process.pid);
+    }
     return all;
   }
 
@@ -223,7 +225,7 @@ class Job {
   void end_lost_ranks() {
     for (const pid_t pid : descendants()) {
       for (const ProcessEvidence& process : watch_->evidence().processes) {
-        if (process.pid == pid) kill(pid, SIGKILL);
+        if (process.pid == pid && !process.copy) kill(pid, SIGKILL);
       }
     }
     collect();

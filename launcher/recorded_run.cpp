@@ -38,7 +38,7 @@ RecordedRun open_run(const std::string& path) {
   run.verdict = read_json(path + "/verdict.json");
   for (const auto& entry : std::filesystem::directory_iterator(path)) {
     const std::string name = entry.path().filename().string();
-    if (!name.ends_with(".record")) continue;
+    if (!is_record(name)) continue;
     auto reader = RecordReader::open(directory.get(), name);
     RecordedRun::Process process;
     process.file = name;

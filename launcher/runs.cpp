@@ -30,7 +30,7 @@ using nlohmann::json;
 /// it was started. Empty: none.
 std::string run_of_process(std::int32_t pid) {
   std::ifstream maps(fmt::format("/proc/{}/maps", pid));
-  const std::string record = fmt::format("/{}.record", pid);
+  const std::string record = "/" + record_name(pid);
   for (std::string line; std::getline(maps, line);) {
     const auto slash = line.find('/');
     if (slash != std::string::npos && line.ends_with(record))

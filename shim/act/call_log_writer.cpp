@@ -33,7 +33,9 @@ bool wants_call_log(const Board& board) {
 }
 
 CallLogWriter::CallLogWriter(const RunDirectory& run, const Settings& settings)
-    : run_(run), settings_(settings), observer_(run), calls_(filter_of(settings)) {}
+    : run_(run), settings_(settings), observer_(run), calls_(filter_of(settings)) {
+  observer_.only_this_node();  // on each node somebody writes
+}
 
 CallLogWriter::~CallLogWriter() {
   if (calls_.lost() != 0) {

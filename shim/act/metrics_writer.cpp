@@ -53,7 +53,9 @@ MetricsWriter::MetricsWriter(const RunDirectory& run, const Settings& settings)
       path_(settings.metrics.empty()
                 ? ""
                 : expand_log_file(settings.metrics, run.run_id(), -1, getpid(), host_name())),
-      observer_(run) {}
+      observer_(run) {
+  observer_.only_this_node();  // on each node somebody writes
+}
 
 void MetricsWriter::turn(bool last) {
   const std::int64_t now = monotonic_ns();

@@ -219,7 +219,7 @@ bool Watch::stacks_say_more() const {
 void Watch::expect_ends(std::uint64_t world) {
   const auto count =
       std::count_if(evidence_.processes.begin(), evidence_.processes.end(), [&](const auto& process) {
-        return process.world_key == world && process.alive && process.signal == 0;
+        return process.world_key == world && process.alive && !process.copy && process.signal == 0;
       });
   board_.end_ready.store(0);
   board_.end_moment.store(0);

@@ -12,7 +12,7 @@
 namespace accel {
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 
 }  // namespace
 
@@ -23,7 +23,7 @@ Moment Moment::of(const Evidence& evidence, const Patience& patience, std::uint3
   moment.patience = patience;
   moment.stack_request = stack_request;
   for (const ProcessEvidence& process : evidence.processes) {
-    moment.processes.push_back({process.pid, process.alive, process.phase, process.exit_status,
+    moment.processes.push_back({process.file, process.alive, process.phase, process.exit_status,
                                 process.signal, process.signal_inferred, process.terminated,
                                 process.no_other_thread, process.gone_since_ns});
   }
@@ -39,7 +39,7 @@ std::string Moment::text() const {
   for (const Process& one : processes) {
     text += fmt::format(
         "process {} alive {} phase {} exit {} signal {} inferred {} terminated {} alone {} gone {}\n",
-        one.pid, one.alive ? 1 : 0, static_cast<std::uint32_t>(one.phase), one.exit_status, one.signal,
+        one.file, one.alive ? 1 : 0, static_cast<std::uint32_t>(one.phase), one.exit_status, one.signal,
         one.signal_inferred ? 1 : 0, one.terminated ? 1 : 0, one.no_other_thread ? 1 : 0, one.gone_since_ns);
   }
   return text;
@@ -60,7 +60,7 @@ std::optional<Moment> Moment::parse(const std::string& text) {
       number("warn", moment.patience.warn_after_ns) && number("oom-grace", moment.patience.oom_grace_ns) &&
       number("not-before", moment.patience.not_before_ns) && number("ending", moment.patience.ending);
   if (!head) return std::nullopt;
-  for (Process one; number("process", one.pid);) {
+  for (Process one; number("process", one.file);) {
     std::uint32_t phase = 0;
     const bool whole = number("alive", one.alive) && number("phase", phase) &&
                        number("exit", one.exit_status) && number("signal", one.signal) &&
@@ -85,7 +85,7 @@ std::optional<Moment> Moment::read(int directory) {
 
 bool Moment::restore(ProcessEvidence& process) const {
   const auto before = std::find_if(processes.begin(), processes.end(),
-                                   [&](const Process& one) { return one.pid == process.pid; });
+                                   [&](const Process& one) { return one.file == process.file; });
   if (before == processes.end()) return false;
   process.alive = before->alive;
   process.phase = before->phase;

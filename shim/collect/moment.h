@@ -20,7 +20,7 @@ struct Moment {
   } patience;
   /// How a process was, to the leader's knowledge; the rest of it is in its file.
   struct Process {
-    std::int32_t pid = 0;
+    std::string file;
     bool alive = true;
     Phase phase = Phase::Running;
     std::int32_t exit_status = -1;

@@ -33,7 +33,8 @@ void Observer::scan(std::int64_t now_ns) {
   if (entries == nullptr) return;
   while (const dirent* entry = readdir(entries)) {
     const std::string name = entry->d_name;
-    if (!name.ends_with(".record") || processes_.contains(name)) continue;
+    if (!is_record(name) || processes_.contains(name)) continue;
+    if (!copies_ && is_copy(name)) continue;
     // A file is unreadable for the moment in which it is made; one that stays so is named once.
     const int most = patient_ ? 20 : 0;
     int& attempts = unreadable_[name];
@@ -46,8 +47,14 @@ void Observer::scan(std::int64_t now_ns) {
     unreadable_.erase(name);
     Process process;
     process.reader = *reader;
-    process.pidfd = open_pidfd(process.reader->header().pid);
     const RecorderHeader& header = process.reader->header();
+    process.copy = header.copied.at_ns != 0;
+    if (process.copy) {
+      process.alive = false;  // as far as this node is asked
+      processes_.emplace(name, std::move(process));
+      continue;
+    }
+    process.pidfd = open_pidfd(header.pid);
     const auto stat = process_stat(header.pid);
     const bool lives = stat && stat->start_time == header.start_time;
     if (moment_) {
@@ -121,6 +128,21 @@ bool Observer::no_other_thread(const Process& process, const ProcessEvidence& ev
   return stat && stat->threads <= header.library_threads + static_cast<std::int32_t>(evidence.blocked.size());
 }
 
+void Observer::add_status(const CopyStatus& status, ProcessEvidence& evidence) {
+  evidence.alive = status.alive != 0;
+  evidence.gone_since_ns = status.gone_since_ns;
+  evidence.no_other_thread = status.no_other_thread != 0;
+  if (evidence.signal != 0) return;
+  evidence.signal = status.signal;
+  evidence.signal_inferred = status.signal_inferred != 0;
+}
+
+bool Observer::is_out_of_date(const Process& process) const {
+  if (!process.copy || copies_since_ns_ == 0) return false;
+  const CopyStatus status = process.reader->copied();
+  return status.alive != 0 && status.at_ns < copies_since_ns_;
+}
+
 Evidence Observer::observe() {
   Evidence evidence;
   evidence.now_ns = monotonic_ns();
@@ -128,7 +150,10 @@ Evidence Observer::observe() {
   check_liveness(evidence.now_ns);
   current_.clear();
   for (auto& [name, process] : processes_) {
+    if (is_out_of_date(process)) continue;
     ProcessEvidence one;
+    one.file = name;
+    one.copy = process.copy;
     if (!process.reader->read(one)) {
       if (unreadable_[name]++ == 0)
         complaints_.push_back(name + " cannot be read any more: truncated or damaged");
@@ -137,6 +162,8 @@ Evidence Observer::observe() {
     one.history = process.reader;
     if (moment_) {
       if (!moment_->restore(one)) continue;
+    } else if (process.copy) {
+      add_status(process.reader->header().copied, one);
     } else {
       add_departure(process, one);
       one.no_other_thread = no_other_thread(process, one);

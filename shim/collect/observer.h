@@ -21,6 +21,12 @@ class Observer {
   /// Nobody is about to write a file: one that cannot be read is named at once.
   void expect_whole_files() { patient_ = false; }
 
+  /// Leaves out what happens on other nodes.
+  void only_this_node() { copies_ = false; }
+  /// A copy of another node's process that lives counts only if it was made since then: what it says of what
+  /// a process has not done yet may be out of date. 0: all count.
+  void expect_copies_since(std::int64_t since_ns) { copies_since_ns_ = since_ns; }
+
   /// Looks at a run that is gone as it was then.
   void go_back_to(Moment moment) { moment_ = std::move(moment); }
 
@@ -44,6 +50,7 @@ class Observer {
  private:
   struct Process {
     std::shared_ptr<RecordReader> reader;
+    bool copy = false;
     FileDescriptor pidfd;
     bool alive = true;
     std::int64_t gone_since_ns = 0;
@@ -55,11 +62,15 @@ class Observer {
   void check_liveness(std::int64_t now_ns);
   static void confirm_death(Process& process, std::int64_t now_ns);
   static void add_departure(const Process& process, ProcessEvidence& evidence);
+  static void add_status(const CopyStatus& status, ProcessEvidence& evidence);
+  bool is_out_of_date(const Process& process) const;
   static bool no_other_thread(const Process& process, const ProcessEvidence& evidence);
 
   const RunDirectory& run_;
   std::optional<Moment> moment_;
   bool patient_ = true;
+  bool copies_ = true;
+  std::int64_t copies_since_ns_ = 0;
   std::map<std::string, Process> processes_;
   std::map<std::string, int> unreadable_;  ///< attempts so far
   std::vector<std::string> complaints_;

@@ -363,10 +363,11 @@ std::vector<Verdict> judge(const Evidence& evidence, const JudgePolicy& policy) 
     if (auto verdict = find_rank_clash(evidence, members)) verdicts.push_back(std::move(*verdict));
   }
   // Several communicators: what happened first is the cause.
-  const auto started = [](const Verdict& verdict) {
-    std::uint64_t earliest = UINT64_MAX;
+  const auto started = [&](const Verdict& verdict) {
+    std::int64_t earliest = INT64_MAX;
     for (const Party& party : verdict.parties) {
-      if (party.call) earliest = std::min(earliest, party.call->started);
+      if (party.call)
+        earliest = std::min(earliest, evidence.processes[party.process].history->started_ns(*party.call));
     }
     return earliest;
   };

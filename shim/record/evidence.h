@@ -75,6 +75,8 @@ struct StreamEvidence {
 };
 
 struct ProcessEvidence {
+  std::string file;   ///< its recorder file's name in the run directory
+  bool copy = false;  ///< it lives on another node: that is a copy of its file, and the pid is of there
   std::int32_t pid = 0;
   std::string host;
   std::string program;

@@ -19,7 +19,7 @@
 namespace accel {
 
 inline constexpr std::uint64_t kRecorderMagic = 0x315243454c454343;  // "CCELECR1"
-inline constexpr std::uint32_t kLayoutVersion = 6;
+inline constexpr std::uint32_t kLayoutVersion = 7;
 
 /// A call in the ring; 64 bytes, one cache line.
 struct alignas(64) CallRecord {
@@ -283,6 +283,18 @@ inline constexpr std::uint32_t kVectorSends = 1;
 inline constexpr std::uint32_t kVectorExpects = 2;
 inline constexpr std::uint32_t kVectorSame = 4;  ///< what is expected must be the same on all ranks
 
+/// Of a copy of another node's recorder file: how its process was, as the leader there has found. All times
+/// of a copy are by the clock of the node that it lies on.
+struct CopyStatus {
+  std::int64_t at_ns;  ///< when it was made; monotonic. 0: this is no copy
+  ClockPair now;       ///< the other node's ticks at that moment
+  std::int64_t gone_since_ns;
+  std::int32_t signal;
+  std::uint16_t signal_inferred;
+  std::uint8_t alive;
+  std::uint8_t no_other_thread;
+};
+
 struct RecorderHeader {
   std::uint64_t magic;
   std::uint32_t version;
@@ -326,6 +338,7 @@ struct RecorderHeader {
   char gpu[64];                 ///< "NVIDIA A100-SXM4-80GB": the first one that it took memory on
   char nccl[256];               ///< "NCCL 2.28.9 (/usr/lib/libnccl.so.2)"
   char nccl_environment[1024];  ///< NCCL_* as NAME=value lines, sorted
+  CopyStatus copied;            ///< zero in the file that the process writes itself
 };
 static_assert(sizeof(RecorderHeader) <= 4096);
 inline constexpr std::uint32_t kUsesMpi = 1;

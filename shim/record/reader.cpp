@@ -69,6 +69,12 @@ bool RecordReader::read_header(RecorderHeader& header) const {
          header.world_rank >= -1 && header.world_size >= 0;
 }
 
+CopyStatus RecordReader::copied() const {
+  CopyStatus status{};
+  copy(offsetof(RecorderFile, header) + offsetof(RecorderHeader, copied), &status, sizeof status);
+  return status;
+}
+
 std::optional<CallRecord> RecordReader::record_at(Ring ring, std::uint64_t position) const {
   CallRecord record;
   const std::size_t offset = ring_offset(ring) + (position % capacity(ring)) * sizeof record;

@@ -20,9 +20,11 @@ class RecordReader : public History {
   bool read(ProcessEvidence& process) const;
 
   const RecorderHeader& header() const { return header_; }
+  /// What is now said of the process, where this is a copy of another node's file.
+  CopyStatus copied() const;
 
   /// Of a process that is gone: the clocks at a moment of its life, which give the ticks' rate. Without it
-  /// that is now.
+  /// that is now. A copy is by the clock of its making.
   void set_now(const ClockPair& now) { now_ = now; }
 
   std::optional<CallRecord> call(std::uint16_t communicator, std::uint64_t sequence) const override;
@@ -72,7 +74,10 @@ class RecordReader : public History {
   std::vector<CallRecord> latest(Ring ring, std::size_t most) const;
 
   FileDescriptor file_;
-  ClockPair now() const { return now_.ticks != 0 ? now_ : ClockPair::now(); }
+  ClockPair now() const {
+    if (header_.copied.at_ns != 0) return header_.copied.now;
+    return now_.ticks != 0 ? now_ : ClockPair::now();
+  }
 
   mutable RecorderHeader header_{};
   ClockPair now_;

@@ -48,7 +48,7 @@ Result<Recorder*> Recorder::create(const RunDirectory& run, std::size_t collecti
   using Failure = Result<Recorder*>;
   // A file of that name is left over from before an exec, or from a process that had our pid: its turn is
   // over.
-  const std::string name = fmt::format("{}.record", getpid());
+  const std::string name = record_name(getpid());
   unlinkat(run.fd(), name.c_str(), 0);
   const FileDescriptor file(
       openat(run.fd(), name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));

@@ -135,6 +135,25 @@ LauncherIdentity launcher_identity(bool uses_mpi) {
 
 bool launched_by_accelrun(const std::string& run_id) { return run_id.starts_with(kLauncherPrefix); }
 
+bool launched_here(const std::string& run_id) {
+  return run_id.starts_with(kLauncherPrefix + plain(host_name()) + ".");
+}
+
+namespace {
+constexpr std::string_view kRecordEnding = ".record";
+constexpr std::string_view kCopyBeginning = "node";
+}  // namespace
+
+std::string record_name(std::int32_t pid) { return fmt::format("{}{}", pid, kRecordEnding); }
+
+std::string copy_name(std::uint32_t node, std::int32_t pid) {
+  return fmt::format("{}{}.{}{}", kCopyBeginning, node, pid, kRecordEnding);
+}
+
+bool is_record(std::string_view name) { return name.ends_with(kRecordEnding); }
+
+bool is_copy(std::string_view name) { return is_record(name) && name.starts_with(kCopyBeginning); }
+
 std::string new_run_id() {
   std::uint32_t salt = 0;
   if (getrandom(&salt, sizeof salt, GRND_NONBLOCK) != sizeof salt)
@@ -153,7 +172,6 @@ Result<RunDirectory> RunDirectory::open(const std::string& base, const std::stri
 Result<RunDirectory> RunDirectory::try_open(const std::string& base, const std::string& run_id,
                                             Missing missing) {
   using Failure = Result<RunDirectory>;
-  const bool launched_here = run_id.starts_with(kLauncherPrefix + plain(host_name()) + ".");
   FileDescriptor base_fd(::open(base.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!base_fd) return Failure::failure(fmt::format("cannot open {}: {}", base, std::strerror(errno)));
   const std::string user_path = base + "/" + user_directory();
@@ -163,7 +181,7 @@ Result<RunDirectory> RunDirectory::try_open(const std::string& base, const std::
   RunDirectory run;
   run.path_ = user_path + "/" + run_id;
   run.run_id_ = run_id;
-  if (launched_here && missing == Missing::Stale &&
+  if (launched_here(run_id) && missing == Missing::Stale &&
       faccessat(user->get(), run_id.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
     return Failure::failure(kStaleRun);
   }

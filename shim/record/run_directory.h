@@ -3,11 +3,12 @@
 //   board          the shared page (layout.h)
 //   leader.lock    flock: its holder reads and judges
 //   bell           FIFO: a byte in it asks the leader to look now
-//   PID.record     a process's recorder file
+//   PID.record     a process's recorder file; nodeN.PID.record: a copy of one of another node
 //   verdict.json   the first verdict, created once; verdict.moment: how the ranks were then
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "record/file_descriptor.h"
 #include "record/layout.h"
@@ -66,8 +67,15 @@ class RunDirectory {
 /// Error text of RunDirectory::open for a run of accelrun's that has ended: stay dormant and silent.
 inline constexpr const char* kStaleRun = "stale run";
 
-/// Whether a run id is one of accelrun's.
+/// Whether a run id is one of accelrun's; and of an accelrun on this host.
 bool launched_by_accelrun(const std::string& run_id);
+bool launched_here(const std::string& run_id);
+
+/// The name of a recorder file of this node, or of a copy of another node's, in a run directory.
+std::string record_name(std::int32_t pid);
+std::string copy_name(std::uint32_t node, std::int32_t pid);
+bool is_record(std::string_view name);
+bool is_copy(std::string_view name);
 
 /// A new run id for accelrun; starts with "accelrun." and this host's name.
 std::string new_run_id();

@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -7,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <random>
 #include <thread>
 
@@ -272,6 +274,66 @@ TEST_F(Record, DamageIsNamedOrIgnoredButNeverFatal) {
     use();
   }
   EXPECT_FALSE(RecordReader::open(directory.fd(), "copy.record"));
+}
+
+TEST_F(Record, ACopyFromAnotherNodeIsSeenAsItsLeaderSawIt) {
+  const RunDirectory directory = run();
+  Recorder& recorder = **Recorder::create(directory);
+  recorder.header().world_rank = 3;
+  recorder.header().world_size = 4;
+  const int slot = recorder.add_communicator(world_of(3, 4));
+  ThreadRecord* thread = recorder.claim_thread();
+  recorder.begin_numbered(draft_of(slot, 1), {1, 0}, thread);
+  const auto place_copy = [&](std::int64_t at_ns, bool alive) {
+    const std::string path = directory.path() + "/" + copy_name(2, getpid());
+    std::system(("cp " + directory.path() + "/" + record_name() + " " + path).c_str());
+    const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    CopyStatus status{};
+    status.at_ns = at_ns;
+    status.now = ClockPair::now();
+    status.alive = alive ? 1 : 0;
+    status.signal = alive ? 0 : SIGKILL;
+    status.signal_inferred = alive ? 0 : 1;
+    status.gone_since_ns = alive ? 0 : at_ns;
+    const off_t offset = offsetof(RecorderFile, header) + offsetof(RecorderHeader, copied);
+    ASSERT_EQ(pwrite(file.get(), &status, sizeof status, offset), static_cast<ssize_t>(sizeof status));
+  };
+  const auto copies = [](const Evidence& evidence) {
+    std::vector<ProcessEvidence> found;
+    std::copy_if(evidence.processes.begin(), evidence.processes.end(), std::back_inserter(found),
+                 [](const ProcessEvidence& process) { return process.copy; });
+    return found;
+  };
+  const std::int64_t made = monotonic_ns();
+  place_copy(made, true);
+
+  Observer observer(directory);
+  std::vector<ProcessEvidence> seen = copies(observer.observe());
+  ASSERT_EQ(seen.size(), 1u);
+  EXPECT_EQ(seen[0].file, copy_name(2, getpid()));
+  EXPECT_TRUE(seen[0].alive);
+  EXPECT_EQ(seen[0].world_rank, 3);
+  ASSERT_EQ(seen[0].blocked.size(), 1u);
+
+  observer.expect_copies_since(made + 1);
+  EXPECT_TRUE(copies(observer.observe()).empty()) << "what it has not done may be out of date";
+  observer.expect_copies_since(made);
+  EXPECT_EQ(copies(observer.observe()).size(), 1u);
+
+  place_copy(made, false);
+  observer.expect_copies_since(made + 1);
+  seen = copies(observer.observe());
+  ASSERT_EQ(seen.size(), 1u) << "who is gone does nothing more";
+  EXPECT_FALSE(seen[0].alive);
+  EXPECT_EQ(seen[0].signal, SIGKILL);
+  EXPECT_TRUE(seen[0].signal_inferred);
+  EXPECT_EQ(seen[0].gone_since_ns, made);
+
+  Observer alone(directory);
+  alone.only_this_node();
+  const Evidence own = alone.observe();
+  ASSERT_EQ(own.processes.size(), 1u);
+  EXPECT_FALSE(own.processes[0].copy);
 }
 
 TEST_F(Record, ForeignPlacesAreRefused) {
