@@ -26,9 +26,10 @@ STATIC_RUNTIME = $(if $(SANITIZE),,-static-libstdc++ -static-libgcc -Wl$(,)--exc
 objects = $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard $(addsuffix /*.cpp,$(1))))
 
 # The pipeline, each room on top of those before it; shim/README.md says who may include whom.
-CORE     := $(call objects,$(addprefix shim/,settings signature record collect timing judge report act))
+CORE     := $(call objects,$(addprefix shim/,settings signature record collect timing judge report nodes act))
 SHIM     := $(CORE) $(call objects,$(addprefix shim/,lifecycle interpose interpose/loader interpose/api interpose/cuda interpose/mpi interpose/nccl interpose/process))
 # Static: accelrun runs where they are not installed.
+LIBRARIES := -l:libsodium.a -ldl -pthread
 LAUNCHER_LIBRARIES := -l:libyaml-cpp.a -l:libelf.a -l:libz.a
 LAUNCHER := $(call objects,launcher launcher/batch launcher/doctor launcher/inspect)
 
@@ -36,13 +37,13 @@ all: $(BUILD)/libaccel.so $(BUILD)/libaccel-audit.so $(BUILD)/accelrun ## Build 
 
 $(BUILD)/libaccel.so: $(SHIM) shim/libaccel.map
 	$(call run,LINK,$(CXX) -shared $(LDFLAGS) $(STATIC_RUNTIME) -Wl$(,)--version-script=shim/libaccel.map \
-	  -Wl$(,)-soname$(,)libaccel.so -Wl$(,)-z$(,)defs -Wl$(,)-z$(,)nodelete -o $@ $(SHIM) -ldl -pthread)
+	  -Wl$(,)-soname$(,)libaccel.so -Wl$(,)-z$(,)defs -Wl$(,)-z$(,)nodelete -o $@ $(SHIM) $(LIBRARIES))
 # Lives in a namespace of its own, with no library but a C library of its own: not sanitized, no C++ runtime.
 $(BUILD)/libaccel-audit.so: shim/audit/audit.cpp
 	@mkdir -p $(@D)
 	$(call run,LINK,$(CXX) -std=c++20 -O2 -g -fPIC -shared -fvisibility=hidden -fno-exceptions -fno-rtti -Wall -Wextra -Werror -nodefaultlibs -o $@ $< -lc)
 $(BUILD)/accelrun: $(LAUNCHER) $(CORE)
-	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ $(LAUNCHER_LIBRARIES) -ldl -pthread)
+	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ $(LAUNCHER_LIBRARIES) $(LIBRARIES))
 $(BUILD)/launcher/inspect/page.o: launcher/inspect/page.html
 $(BUILD)/launcher/inspect/page.o: override CXXFLAGS += -DACCEL_D3='"$(or $(D3),$(error d3.min.js of D3 5 is missing: install node-d3, or make D3=/path/to/d3.min.js))"'
 $(BUILD)/%.o: %.cpp

@@ -5,7 +5,7 @@
 #   deps.sh headers  CUDA and NCCL headers into build/headers, from PyPI's wheels, where no toolkit has them
 set -eu
 
-build="g++ make pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libdw-dev libelf-dev libunwind8 libyaml-cpp-dev libtomlplusplus-dev zlib1g-dev node-d3 chromium-headless-shell
+build="g++ make pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libdw-dev libelf-dev libunwind8 libyaml-cpp-dev libtomlplusplus-dev zlib1g-dev libsodium-dev node-d3 chromium-headless-shell
   openmpi-bin libopenmpi-dev mpich libmpich-dev gfortran libgtest-dev libbenchmark-dev python3-mpi4py libgloo-dev
   clang libclang-rt-14-dev clang-format clang-tidy"
 apps="netpipe-openmpi scalapack-mpi-test python3-mpi4py python3-numpy libhdf5-openmpi-dev libhdf5-mpich-dev
@@ -61,7 +61,7 @@ elif command -v dnf >/dev/null; then
   echo "installing with dnf"
   sudo=
   [ "$(id -u)" = 0 ] || sudo=sudo
-  $sudo dnf install -y -q gcc-c++ make pkgconf fmt-devel cli11-devel json-devel yaml-cpp-static tomlplusplus-devel elfutils-devel libunwind openmpi-devel \
+  $sudo dnf install -y -q gcc-c++ make pkgconf fmt-devel cli11-devel json-devel yaml-cpp-static tomlplusplus-devel libsodium-static libsodium-devel elfutils-devel libunwind openmpi-devel \
     mpich-devel gcc-gfortran gtest-devel google-benchmark-devel mpi4py-common clang clang-tools-extra compiler-rt
   mkdir -p build/headers
   [ -e build/headers/d3.min.js ] || curl -sSfo build/headers/d3.min.js https://d3js.org/d3.v5.min.js

@@ -132,7 +132,7 @@ check-flight-recorder: tests ## What inspect writes for PyTorch's flight recorde
 
 $(BUILD)/suites/unit: $(UNIT) $(CORE) $(addprefix $(BUILD)/shim/lifecycle/,stacks.o unwind.o) $(filter-out %/main.o,$(LAUNCHER))
 	@mkdir -p $(@D)
-	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ $(LAUNCHER_LIBRARIES) -lgtest -lgtest_main -ldl -pthread)
+	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ $(LAUNCHER_LIBRARIES) -lgtest -lgtest_main $(LIBRARIES))
 $(BUILD)/suites/jobs: $(JOBS)
 	@mkdir -p $(@D)
 	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -lgtest -lgtest_main -pthread)
@@ -182,10 +182,10 @@ $(BUILD)/bench/calls: tests/bench/calls.cpp $(BUILD)/bench/nothing/libnccl.so.2 
 	$(call run,LINK,$(CXX) -O2 -std=c++17 -Wl$(,)-rpath$(,)'$$ORIGIN/nothing' -o $@ $^ -ldl)
 $(BUILD)/bench/record: $(BUILD)/tests/bench/record.o $(CORE)
 	@mkdir -p $(@D)
-	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -lbenchmark -ldl -pthread)
+	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -lbenchmark $(LIBRARIES))
 $(BUILD)/bench/synthetic_run: $(BUILD)/tests/bench/synthetic_run.o $(CORE)
 	@mkdir -p $(@D)
-	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -ldl -pthread)
+	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ $(LIBRARIES))
 
 FUZZ_SECONDS ?= 60
 fuzz: ## Fuzz the reader of foreign recorder files (FUZZ_SECONDS=60)
@@ -194,7 +194,7 @@ fuzz: ## Fuzz the reader of foreign recorder files (FUZZ_SECONDS=60)
 	@mkdir -p build-fuzz/corpus && ASAN_OPTIONS=detect_leaks=0 build-fuzz/fuzz/reader -artifact_prefix=build-fuzz/ -max_total_time=$(FUZZ_SECONDS) -max_len=65536 build-fuzz/corpus
 $(BUILD)/fuzz/reader: $(BUILD)/tests/fuzz/reader.o $(CORE)
 	@mkdir -p $(@D)
-	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ -ldl -pthread)
+	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ $(LIBRARIES))
 
 SOURCES = $(shell git ls-files '*.cpp' '*.h' 2>/dev/null)
 lint: ## clang-format and clang-tidy
