@@ -47,24 +47,27 @@ void Observer::scan(std::int64_t now_ns) {
     unreadable_.erase(name);
     Process process;
     process.reader = *reader;
-    const RecorderHeader& header = process.reader->header();
-    process.copy = header.copied.at_ns != 0;
+    process.copy = process.reader->header().copied.at_ns != 0;
     if (process.copy) {
       process.alive = false;  // as far as this node is asked
-      processes_.emplace(name, std::move(process));
-      continue;
-    }
-    process.pidfd = open_pidfd(header.pid);
-    const auto stat = process_stat(header.pid);
-    const bool lives = stat && stat->start_time == header.start_time;
-    if (moment_) {
-      process.reader->set_now(moment_->now);
-    } else if (!lives && header.latest.ticks > header.begin.ticks) {
-      process.reader->set_now(header.latest);
+    } else {
+      follow(process);
     }
     processes_.emplace(name, std::move(process));
   }
   closedir(entries);
+}
+
+void Observer::follow(Process& process) const {
+  const RecorderHeader& header = process.reader->header();
+  process.pidfd = open_pidfd(header.pid);
+  const auto stat = process_stat(header.pid);
+  const bool lives = stat && stat->start_time == header.start_time;
+  if (moment_) {
+    process.reader->set_now(moment_->now);
+  } else if (!lives && header.latest.ticks > header.begin.ticks) {
+    process.reader->set_now(header.latest);
+  }
 }
 
 /// All in one system call, before anything is read: a launcher kills the others within a millisecond of the

@@ -59,6 +59,7 @@ class Observer {
   };
 
   void scan(std::int64_t now_ns);
+  void follow(Process& process) const;
   void check_liveness(std::int64_t now_ns);
   static void confirm_death(Process& process, std::int64_t now_ns);
   static void add_departure(const Process& process, ProcessEvidence& evidence);

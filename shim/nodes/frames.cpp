@@ -21,7 +21,7 @@ std::optional<Frame> FrameParser::next() {
   if (broken_) return std::nullopt;
   std::string_view left = std::string_view(bytes_).substr(taken_);
   std::uint32_t length = 0;
-  if (!take(left, length)) return std::nullopt;
+  if (!take_value(left, length)) return std::nullopt;
   if (length == 0 || length > longest_) {
     broken_ = true;
     bytes_.clear();

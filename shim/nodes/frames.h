@@ -61,7 +61,7 @@ void put(std::string& body, const T& value) {
 
 /// Takes a value off the front. False: there is too little.
 template <class T>
-bool take(std::string_view& body, T& value) {
+bool take_value(std::string_view& body, T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
   if (body.size() < sizeof value) return false;
   std::memcpy(&value, body.data(), sizeof value);

@@ -4,10 +4,8 @@
 #include <sodium.h>
 #include <sys/random.h>
 
-#include <algorithm>
-#include <cstring>
-
 #include "nodes/frames.h"
+#include "record/fixed_text.h"
 #include "record/layout.h"
 
 namespace accel {
@@ -19,16 +17,6 @@ template <class Bytes>
 void draw(Bytes& bytes) {
   // Never blocks for longer than a machine takes to start, and is cut short by no signal at this size.
   while (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {}
-}
-
-template <std::size_t N>
-void set_text(char (&target)[N], const std::string& text) {
-  std::memcpy(target, text.data(), std::min(text.size(), N - 1));
-}
-
-template <std::size_t N>
-std::string text_of(const char (&bytes)[N]) {
-  return {bytes, strnlen(bytes, N)};
 }
 
 /// `side` keeps one side's proof from being returned to it as the other's.

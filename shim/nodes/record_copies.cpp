@@ -5,33 +5,29 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <bit>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "nodes/record_source.h"
+#include "record/file_io.h"
+#include "record/reader.h"
 
 namespace accel {
-namespace {
 
-bool write_all(int file, std::string_view bytes, std::uint64_t offset) {
-  while (!bytes.empty()) {
-    const ssize_t put = pwrite(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) return false;
-    bytes.remove_prefix(static_cast<std::size_t>(put));
-    offset += static_cast<std::uint64_t>(put);
-  }
-  return true;
+std::string chunk_body(std::int32_t pid, std::uint64_t offset, std::string_view bytes) {
+  std::string body;
+  put(body, ChunkHead{pid, 0, offset});
+  body += bytes;
+  return body;
 }
 
-bool is_sane(const RecorderHeader& header, std::int32_t pid) {
-  return header.magic == kRecorderMagic && header.version == kLayoutVersion &&
-         header.bytes == sizeof(RecorderFile) && header.pid == pid &&
-         std::has_single_bit(header.collectives) && header.collectives <= kMostCollectives;
+std::string process_body(std::int32_t pid, const CopyStatus& status, std::string_view header_page) {
+  std::string body;
+  put(body, ProcessHead{pid, 0, status});
+  body += header_page;
+  return body;
 }
-
-}  // namespace
 
 void ClockOffset::add(std::int64_t sent_ns, std::int64_t there_ns, std::int64_t back_ns) {
   constexpr std::int64_t kGoodFor = 60'000'000'000;  // two clocks drift apart by 1 to 50 us/s
@@ -51,17 +47,16 @@ bool RecordCopies::take(const Frame& frame) {
   };
   if (frame.kind == FrameKind::Chunk) {
     ChunkHead head;
-    if (!accel::take(body, head) || body.empty() || head.offset % kRecordPage != 0 || head.offset == 0)
+    if (!take_value(body, head) || body.empty() || head.offset % kRecordPage != 0 || head.offset == 0)
       return false;
     Arrived* const arrived = place(head.pid);
     if (arrived == nullptr) return false;
     arrived->chunks.emplace_back(head.offset, body);
   } else if (frame.kind == FrameKind::Process) {
     ProcessHead head;
-    if (!accel::take(body, head) || body.size() != kRecordPage) return false;
+    if (!take_value(body, head) || body.size() != kRecordPage) return false;
     Arrived* const arrived = place(head.pid);
     if (arrived == nullptr) return false;
-    arrived->has_header = true;
     arrived->status = head.status;
     arrived->header_page = body;
   } else {
@@ -87,9 +82,9 @@ std::string RecordCopies::show(std::int64_t clock_offset_ns) {
 
 std::string RecordCopies::show(std::int32_t pid, Arrived& arrived, std::int64_t clock_offset_ns) {
   const std::string name = copy_name(node_, pid);
-  RecorderHeader header;
-  std::memcpy(&header, arrived.header_page.data(), arrived.has_header ? sizeof header : 0);
-  if (!arrived.has_header || !is_sane(header, pid)) return fmt::format("{}: damaged on its way", name);
+  RecorderHeader header{};
+  std::memcpy(&header, arrived.header_page.data(), std::min(sizeof header, arrived.header_page.size()));
+  if (!is_sane(header) || header.pid != pid) return fmt::format("{}: damaged on its way", name);
   const std::uint64_t end = recorder_bytes(header.collectives);
   for (const auto& [offset, bytes] : arrived.chunks) {
     if (offset >= end || bytes.size() > end - offset + kRecordPage)
@@ -115,9 +110,9 @@ std::string RecordCopies::show(std::int32_t pid, Arrived& arrived, std::int64_t 
       (info.st_size == static_cast<off_t>(end) || ftruncate(file.get(), static_cast<off_t>(end)) == 0);
   for (const auto& [offset, bytes] : arrived.chunks) {
     const std::string_view inside = std::string_view(bytes).substr(0, end - offset);
-    whole = whole && write_all(file.get(), inside, offset);
+    whole = whole && write_at(file.get(), inside.data(), inside.size(), offset);
   }
-  whole = whole && write_all(file.get(), arrived.header_page, 0);
+  whole = whole && write_at(file.get(), arrived.header_page.data(), arrived.header_page.size(), 0);
   if (!whole) return fmt::format("{}/{} cannot be written: {}", run_.path(), name, std::strerror(errno));
   shown_[pid] = header.start_time;
   return "";

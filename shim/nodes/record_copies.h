@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,9 @@ struct ProcessHead {
   std::uint32_t unused;
   CopyStatus status;
 };
+
+std::string chunk_body(std::int32_t pid, std::uint64_t offset, std::string_view bytes);
+std::string process_body(std::int32_t pid, const CopyStatus& status, std::string_view header_page);
 
 /// What two monotonic clocks differ by, from messages that went there and back: the quickest of the latest
 /// ones tells it best.
@@ -62,9 +66,8 @@ class RecordCopies {
 
  private:
   struct Arrived {
-    bool has_header = false;
     CopyStatus status{};
-    std::string header_page;
+    std::string header_page;  ///< empty: it has not come
     std::vector<std::pair<std::uint64_t, std::string>> chunks;
   };
   std::string show(std::int32_t pid, Arrived& arrived, std::int64_t clock_offset_ns);

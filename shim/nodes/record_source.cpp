@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
-#include <cerrno>
 #include <cstring>
+#include <utility>
+
+#include "record/file_io.h"
+#include "record/reader.h"
 
 namespace accel {
 namespace {
@@ -34,16 +36,9 @@ RecordSource::RecordSource(int directory, const std::string& name)
 
 /// Beyond the file's end there are zeros.
 bool RecordSource::read_page(std::size_t page, char* bytes) const {
-  std::size_t got = 0;
-  while (got < kRecordPage) {
-    const ssize_t more =
-        pread(file_.get(), bytes + got, kRecordPage - got, static_cast<off_t>(page * kRecordPage + got));
-    if (more < 0 && errno == EINTR) continue;
-    if (more < 0) return false;
-    if (more == 0) break;
-    got += static_cast<std::size_t>(more);
-  }
-  std::memset(bytes + got, 0, kRecordPage - got);
+  const ssize_t got = read_at(file_.get(), bytes, kRecordPage, page * kRecordPage);
+  if (got < 0) return false;
+  std::memset(bytes + got, 0, kRecordPage - static_cast<std::size_t>(got));
   return true;
 }
 
@@ -80,9 +75,7 @@ bool RecordSource::read(bool everything, std::string& header_page, const Sink& s
   if (!file_ || !copy_page(0, header_page.data())) return false;
   RecorderHeader header;
   std::memcpy(&header, header_page.data(), sizeof header);
-  if (header.magic != kRecorderMagic || !std::has_single_bit(header.collectives) ||
-      header.collectives > kMostCollectives)
-    return false;
+  if (!is_sane(header)) return false;
 
   std::string threads(kThreadPages * kRecordPage, '\0');
   for (std::size_t i = 0; i < kThreadPages; ++i) {
@@ -97,18 +90,24 @@ bool RecordSource::read(bool everything, std::string& header_page, const Sink& s
     return true;
   };
   // What a process has done so far before what it has done last: the former's calls are in the rings then.
-  constexpr std::size_t kCommunicators = offsetof(RecorderFile, communicators);
-  constexpr std::size_t kPairs = offsetof(RecorderFile, pairs);
-  const bool fixed_parts =
-      copy_range(page_of(kCommunicators),
-                 pages_up_to(kCommunicators + sizeof(RecorderFile::communicators))) &&
-      copy_range(page_of(kPairs), pages_up_to(kPairs + sizeof(RecorderFile::pairs))) &&
-      copy_range(kThreadsFirst + kThreadPages, page_of(kCommunicators)) &&
-      copy_range(pages_up_to(kCommunicators + sizeof(RecorderFile::communicators)), page_of(kPairs)) &&
-      copy_range(pages_up_to(kPairs + sizeof(RecorderFile::pairs)), page_of(sizeof(RecorderFile)));
+  constexpr std::size_t kCommunicators = page_of(offsetof(RecorderFile, communicators));
+  constexpr std::size_t kCommunicatorsEnd =
+      pages_up_to(offsetof(RecorderFile, communicators) + sizeof(RecorderFile::communicators));
+  constexpr std::size_t kPairs = page_of(offsetof(RecorderFile, pairs));
+  constexpr std::size_t kPairsEnd = pages_up_to(offsetof(RecorderFile, pairs) + sizeof(RecorderFile::pairs));
+  constexpr std::pair<std::size_t, std::size_t> kInOrder[] = {
+      {kCommunicators, kCommunicatorsEnd},
+      {kPairs, kPairsEnd},
+      {kThreadsFirst + kThreadPages, kCommunicators},
+      {kCommunicatorsEnd, kPairs},
+      {kPairsEnd, pages_up_to(sizeof(RecorderFile))},
+  };
+  for (const auto& [first, end] : kInOrder) {
+    if (!copy_range(first, end)) return false;
+  }
   std::uint64_t begun = 0;
-  const off_t begun_offset = offsetof(RecorderFile, header) + offsetof(RecorderHeader, positions);
-  if (!fixed_parts || pread(file_.get(), &begun, sizeof begun, begun_offset) != sizeof begun) return false;
+  constexpr std::uint64_t kBegun = offsetof(RecorderFile, header) + offsetof(RecorderHeader, positions);
+  if (read_at(file_.get(), &begun, sizeof begun, kBegun) != sizeof begun) return false;
   const std::uint64_t size = header.collectives;
   const std::uint64_t most = everything ? size : std::min(size, kRecentCalls);
   const std::uint64_t first = begun - std::min(begun, most);
@@ -120,8 +119,6 @@ bool RecordSource::read(bool everything, std::string& header_page, const Sink& s
     if (!copy_range(page_of(offset), pages_up_to(offset + count * sizeof(CallRecord)))) return false;
     position += count;
   }
-  if (begun == 0 && !copy_range(page_of(sizeof(RecorderFile)), pages_up_to(sizeof(RecorderFile))))
-    return false;
 
   // A thread that has gone on since was in a call whose record may be another's by now.
   for (std::size_t i = 0; i < kThreadPages; ++i) {

@@ -9,13 +9,11 @@
 #include <cerrno>
 #include <cstring>
 
+#include "record/file_io.h"
+#include "record/fixed_text.h"
+
 namespace accel {
 namespace {
-
-template <std::size_t N>
-std::string text(const char (&bytes)[N]) {
-  return std::string(bytes, strnlen(bytes, N));
-}
 
 constexpr std::size_t ring_offset(Ring ring) {
   return ring == Ring::Collectives  ? sizeof(RecorderFile)
@@ -24,6 +22,12 @@ constexpr std::size_t ring_offset(Ring ring) {
 }
 
 }  // namespace
+
+bool is_sane(const RecorderHeader& header) {
+  return header.magic == kRecorderMagic && header.version == kLayoutVersion &&
+         header.bytes == sizeof(RecorderFile) && header.pid > 0 && std::has_single_bit(header.collectives) &&
+         header.collectives <= kMostCollectives && header.world_rank >= -1 && header.world_size >= 0;
+}
 
 Result<std::shared_ptr<RecordReader>> RecordReader::open(int directory, const std::string& name) {
   using Failure = Result<std::shared_ptr<RecordReader>>;
@@ -41,16 +45,7 @@ Result<std::shared_ptr<RecordReader>> RecordReader::open(int directory, const st
 }
 
 bool RecordReader::copy(std::size_t offset, void* target, std::size_t bytes) const {
-  auto* to = static_cast<char*>(target);
-  while (bytes != 0) {
-    const ssize_t got = pread(file_.get(), to, bytes, static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    to += got;
-    offset += static_cast<std::size_t>(got);
-    bytes -= static_cast<std::size_t>(got);
-  }
-  return true;
+  return read_at(file_.get(), target, bytes, offset) == static_cast<ssize_t>(bytes);
 }
 
 bool RecordReader::copy_stable(std::size_t offset, void* target, std::size_t bytes) const {
@@ -63,10 +58,7 @@ bool RecordReader::copy_stable(std::size_t offset, void* target, std::size_t byt
 }
 
 bool RecordReader::read_header(RecorderHeader& header) const {
-  return copy(offsetof(RecorderFile, header), &header, sizeof header) && header.magic == kRecorderMagic &&
-         header.version == kLayoutVersion && header.bytes == sizeof(RecorderFile) && header.pid > 0 &&
-         std::has_single_bit(header.collectives) && header.collectives <= kMostCollectives &&
-         header.world_rank >= -1 && header.world_size >= 0;
+  return copy(offsetof(RecorderFile, header), &header, sizeof header) && is_sane(header);
 }
 
 CopyStatus RecordReader::copied() const {
@@ -120,12 +112,12 @@ bool RecordReader::read(ProcessEvidence& process) const {
     return false;
   header_ = header;
   process.pid = header_.pid;
-  process.host = text(header_.host);
-  process.program = text(header_.program);
-  process.library = text(header_.library);
-  process.gpu = text(header_.gpu);
-  process.nccl = text(header_.nccl);
-  process.nccl_environment = text(header_.nccl_environment);
+  process.host = text_of(header_.host);
+  process.program = text_of(header_.program);
+  process.library = text_of(header_.library);
+  process.gpu = text_of(header_.gpu);
+  process.nccl = text_of(header_.nccl);
+  process.nccl_environment = text_of(header_.nccl_environment);
   process.world_key = header_.world_key;
   process.world_rank = header_.world_rank;
   process.world_size = header_.world_size;
@@ -301,7 +293,7 @@ DatatypeEvidence RecordReader::datatype(DatatypeId id) const {
             &record, sizeof record)) {
     return {{}, "a derived datatype", false};
   }
-  return {{record.hash, record.length, record.only}, text(record.name), true};
+  return {{record.hash, record.length, record.only}, text_of(record.name), true};
 }
 
 SiteEvidence RecordReader::site(const CallRecord& record) const {

@@ -11,6 +11,9 @@
 
 namespace accel {
 
+/// Whether it is the header of a recorder file of this version, whose sizes can be relied on.
+bool is_sane(const RecorderHeader& header);
+
 class RecordReader : public History {
  public:
   /// Opens `name` in a run directory; the error says why it is no recorder file of ours.

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <string>
 
+#include "record/fixed_text.h"
 #include "record/process_stat.h"
 
 namespace accel {
@@ -25,13 +26,6 @@ void give_back_thread(void* slot) {
   auto* thread = static_cast<ThreadRecord*>(slot);
   __atomic_store_n(&thread->current, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&thread->tid, 0, __ATOMIC_RELEASE);
-}
-
-template <std::size_t N>
-void copy_text(char (&target)[N], const std::string& text) {
-  const std::size_t length = std::min(text.size(), N - 1);
-  std::memcpy(target, text.data(), length);
-  target[length] = '\0';
 }
 
 std::string program_name() {
@@ -88,8 +82,8 @@ Result<Recorder*> Recorder::create(const RunDirectory& run, std::size_t collecti
   header.phase = Phase::Initializing;
   header.exit_status = -1;
   header.thread_level = -1;
-  copy_text(header.host, host_name());
-  copy_text(header.program, program_name());
+  set_text(header.host, host_name());
+  set_text(header.program, program_name());
   recorder->refresh_maps();
   __atomic_store_n(&header.magic, kRecorderMagic, __ATOMIC_RELEASE);
   return recorder;
@@ -198,7 +192,7 @@ DatatypeId Recorder::add_datatype(const TypeSignature& signature, const char* na
   record.hash = signature.hash;
   record.length = signature.length;
   record.only = signature.only;
-  copy_text(record.name, name);
+  set_text(record.name, name);
   return static_cast<DatatypeId>(kDerived + used++);
 }
 

@@ -10,7 +10,9 @@
 #include <cstring>
 #include <memory>
 
+#include "record/file_io.h"
 #include "record/layout.h"
+#include "record/run_directory.h"
 
 namespace {
 
@@ -92,14 +94,9 @@ int main(int argc, char** argv) {
       call.returned = 1;
       call.datatype = floats();
     }
-    const std::string name = fmt::format("{}/{}.record", argv[1], file->header.pid);
+    const std::string name = fmt::format("{}/{}", argv[1], accel::record_name(file->header.pid));
     const int target = open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    for (std::size_t written = 0; written < bytes;) {
-      const ssize_t got = pwrite(target, reinterpret_cast<const char*>(file.get()) + written, bytes - written,
-                                 static_cast<off_t>(written));
-      if (got <= 0) return perror(name.c_str()), 1;
-      written += static_cast<std::size_t>(got);
-    }
+    if (!accel::write_at(target, file.get(), bytes, 0)) return perror(name.c_str()), 1;
     close(target);
   }
   return 0;

@@ -39,7 +39,7 @@ struct Place {
       draft.communicator = static_cast<std::uint16_t>(slot);
       recorder.begin_numbered(draft, {static_cast<std::uint64_t>(i), 0}, thread);
     }
-    name_of_record = std::to_string(getpid()) + ".record";
+    name_of_record = accel::record_name(getpid());
     file = openat(run->fd(), name_of_record.c_str(), O_RDWR | O_CLOEXEC);
     good.resize(recorder_bytes(kCollectives));
     if (pread(file, good.data(), good.size(), 0) != static_cast<ssize_t>(good.size())) std::abort();

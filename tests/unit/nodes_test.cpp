@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <thread>
 
 #include "collect/observer.h"
@@ -10,10 +9,12 @@
 #include "nodes/handshake.h"
 #include "nodes/record_copies.h"
 #include "nodes/record_source.h"
-#include "record/recorder.h"
+#include "recorded_rank.h"
 
 namespace accel {
 namespace {
+
+using namespace testing;
 
 TEST(Frames, ComeOutAsTheyWentInHoweverTheyAreCut) {
   std::string wire;
@@ -112,81 +113,43 @@ TEST(ClockOffset, TakesTheQuickestAnswerWhileItIsFresh) {
   EXPECT_EQ(offset.error(), 1000) << "clocks drift";
 }
 
-/// A recorder file, and a run directory of "another node" that it is copied to.
+/// A rank's recorder file, and a run directory of "another node" that it is copied to.
 class Copies : public ::testing::Test {
  protected:
-  Copies() {
-    char name[] = "/tmp/accel-test-XXXXXX";
-    base_ = mkdtemp(name);
-    here_.emplace(std::move(*RunDirectory::open(base_, "here")));
-    there_.emplace(std::move(*RunDirectory::open(base_, "there")));
-    recorder_ = *Recorder::create(*here_);
-    recorder_->header().world_rank = 1;
-    recorder_->header().world_size = 2;
-    CommunicatorRecord communicator{};
-    communicator.key = 7;
-    communicator.rank = 1;
-    communicator.size = 2;
-    slot_ = recorder_->add_communicator(communicator);
-    thread_ = recorder_->claim_thread();
-    source_.emplace(here_->fd(), record_name(getpid()));
-    copies_.emplace(*there_, 1);
-  }
-  ~Copies() override { std::system(("rm -rf " + base_).c_str()); }
-
-  Recorder::Ticket begin_call() {
-    Recorder::Draft draft;
-    draft.function = Function::Allreduce;
-    draft.communicator = static_cast<std::uint16_t>(slot_);
-    draft.count = 1;
-    draft.datatype = 8;
-    return recorder_->begin_numbered(draft, {1, 0}, thread_);
-  }
   /// Bytes that went over.
   std::size_t send(bool everything = false, std::int64_t clock_offset_ns = 0) {
+    CopyStatus status{};
+    status.at_ns = monotonic_ns();
+    status.now = ClockPair::now();
+    status.alive = 1;
     std::string header_page;
-    ProcessHead head{};
-    head.pid = getpid();
-    head.status.at_ns = monotonic_ns();
-    head.status.now = ClockPair::now();
-    head.status.alive = 1;
-    const bool readable =
-        source_->read(everything, header_page, [&](std::uint64_t offset, std::string_view bytes) {
-          ChunkHead chunk{};
-          chunk.pid = getpid();
-          chunk.offset = offset;
-          std::string body;
-          put(body, chunk);
-          body += bytes;
-          EXPECT_LT(body.size(), kLongestFrame);
-          EXPECT_TRUE(copies_->take({FrameKind::Chunk, body}));
-        });
-    EXPECT_TRUE(readable);
-    std::string body(reinterpret_cast<const char*>(&head), sizeof head);
-    EXPECT_TRUE(copies_->take({FrameKind::Process, body + header_page}));
-    const std::size_t bytes = copies_->waiting();
-    EXPECT_EQ(copies_->show(clock_offset_ns), "");
-    EXPECT_EQ(copies_->waiting(), 0u);
+    EXPECT_TRUE(source_.read(everything, header_page, [&](std::uint64_t offset, std::string_view bytes) {
+      const std::string body = chunk_body(getpid(), offset, bytes);
+      EXPECT_LT(body.size(), kLongestFrame);
+      EXPECT_TRUE(copies_.take({FrameKind::Chunk, body}));
+    }));
+    EXPECT_TRUE(copies_.take({FrameKind::Process, process_body(getpid(), status, header_page)}));
+    const std::size_t bytes = copies_.waiting();
+    EXPECT_EQ(copies_.show(clock_offset_ns), "");
+    EXPECT_EQ(copies_.waiting(), 0u);
     return bytes;
   }
-  std::shared_ptr<RecordReader> copy() { return *RecordReader::open(there_->fd(), copy_name(1, getpid())); }
+  std::shared_ptr<RecordReader> copy() { return *RecordReader::open(there_.fd(), copy_name(1, getpid())); }
 
-  std::string base_;
-  std::optional<RunDirectory> here_;
-  std::optional<RunDirectory> there_;
-  Recorder* recorder_ = nullptr;
-  int slot_ = 0;
-  ThreadRecord* thread_ = nullptr;
-  std::optional<RecordSource> source_;
-  std::optional<RecordCopies> copies_;
+  TemporaryDirectory directory_;
+  const RunDirectory here_ = directory_.run("here");
+  const RunDirectory there_ = directory_.run("there");
+  RecordedRank rank_{here_, 1, 2};
+  RecordSource source_{here_.fd(), record_name(getpid())};
+  RecordCopies copies_{there_, 1};
 };
 
 TEST_F(Copies, AreWhatTheFileIsAndOnlyWhatChangesIsSent) {
-  for (int i = 0; i < 100; ++i) Recorder::end(begin_call());
-  begin_call();
+  for (int i = 0; i < 100; ++i) Recorder::end(rank_.begin());
+  rank_.begin();
   const std::size_t first = send();
   ProcessEvidence original;
-  ASSERT_TRUE((*RecordReader::open(here_->fd(), record_name(getpid())))->read(original));
+  ASSERT_TRUE((*RecordReader::open(here_.fd(), record_name(getpid())))->read(original));
   ProcessEvidence copied;
   ASSERT_TRUE(copy()->read(copied));
   EXPECT_EQ(copied.pid, original.pid);
@@ -197,21 +160,21 @@ TEST_F(Copies, AreWhatTheFileIsAndOnlyWhatChangesIsSent) {
   ASSERT_EQ(copied.blocked.size(), 1u);
   EXPECT_EQ(copied.blocked[0].record.sequence, 101u);
   for (std::uint64_t sequence = 1; sequence <= 101; ++sequence)
-    EXPECT_TRUE(copy()->call(static_cast<std::uint16_t>(slot_), sequence)) << sequence;
+    EXPECT_TRUE(copy()->call(static_cast<std::uint16_t>(rank_.slot), sequence)) << sequence;
 
   EXPECT_LT(first, 1'000'000u);
   EXPECT_LT(send(), 2 * kRecordPage) << "nothing has changed but the header";
-  begin_call();
+  rank_.begin();
   EXPECT_LT(send(), 6 * kRecordPage) << "one call";
-  source_->forget();
+  source_.forget();
   EXPECT_GE(send(), first) << "the other side has lost everything";
 }
 
 TEST_F(Copies, HoldTheLatestCallsOfALongRunAndAllOfThemAtTheEnd) {
   constexpr std::uint64_t kCalls = kCollectives + 5000;
-  for (std::uint64_t i = 0; i < kCalls; ++i) Recorder::end(begin_call());
+  for (std::uint64_t i = 0; i < kCalls; ++i) Recorder::end(rank_.begin());
   send();
-  const auto slot = static_cast<std::uint16_t>(slot_);
+  const auto slot = static_cast<std::uint16_t>(rank_.slot);
   const std::uint64_t recent = kCalls - RecordSource::kRecentCalls + 1;
   EXPECT_TRUE(copy()->call(slot, kCalls));
   EXPECT_TRUE(copy()->call(slot, recent));
@@ -222,12 +185,12 @@ TEST_F(Copies, HoldTheLatestCallsOfALongRunAndAllOfThemAtTheEnd) {
 
 TEST_F(Copies, HaveTheirTimesByTheClockOfWhereTheyLie) {
   constexpr std::int64_t kOffset = 3'600'000'000'000;
-  Recorder::end(begin_call());
-  begin_call();
+  Recorder::end(rank_.begin());
+  rank_.begin();
   send(false, kOffset);
-  const auto original = *RecordReader::open(here_->fd(), record_name(getpid()));
+  const auto original = *RecordReader::open(here_.fd(), record_name(getpid()));
   const auto copied = copy();
-  const auto slot = static_cast<std::uint16_t>(slot_);
+  const auto slot = static_cast<std::uint16_t>(rank_.slot);
   const std::int64_t there = copied->started_ns(*copied->call(slot, 1));
   const std::int64_t here = original->started_ns(*original->call(slot, 1));
   EXPECT_NEAR(static_cast<double>(there - here), static_cast<double>(kOffset), 1e7);
@@ -237,7 +200,7 @@ TEST_F(Copies, HaveTheirTimesByTheClockOfWhereTheyLie) {
 TEST_F(Copies, MadeWhileTheProcessGoesOnShowNothingThatNeverWas) {
   std::atomic<bool> over{false};
   std::thread caller([&] {
-    while (!over.load()) Recorder::end(begin_call());
+    while (!over.load()) Recorder::end(rank_.begin());
   });
   for (int round = 0; round < 200; ++round) {
     send();
@@ -258,38 +221,30 @@ TEST_F(Copies, MadeWhileTheProcessGoesOnShowNothingThatNeverWas) {
 
 TEST_F(Copies, OfNonsenseAreNotMade) {
   const auto chunk = [](std::int32_t pid, std::uint64_t offset, std::size_t bytes) {
-    ChunkHead head{};
-    head.pid = pid;
-    head.offset = offset;
-    std::string body;
-    put(body, head);
-    return Frame{FrameKind::Chunk, body + std::string(bytes, 'x')};
+    return Frame{FrameKind::Chunk, chunk_body(pid, offset, std::string(bytes, 'x'))};
   };
-  EXPECT_FALSE(copies_->take(chunk(0, 4096, 10)));
-  EXPECT_FALSE(copies_->take(chunk(-5, 4096, 10)));
-  EXPECT_FALSE(copies_->take(chunk(5, 0, 10))) << "the header goes another way";
-  EXPECT_FALSE(copies_->take(chunk(5, 100, 10)));
-  EXPECT_FALSE(copies_->take(chunk(5, 4096, 0)));
-  EXPECT_FALSE(copies_->take({FrameKind::Chunk, "short"}));
-  EXPECT_FALSE(copies_->take({FrameKind::Process, std::string(5000, 'x')}));
-  EXPECT_FALSE(copies_->take({FrameKind::Hello, ""}));
+  EXPECT_FALSE(copies_.take(chunk(0, 4096, 10)));
+  EXPECT_FALSE(copies_.take(chunk(-5, 4096, 10)));
+  EXPECT_FALSE(copies_.take(chunk(5, 0, 10))) << "the header goes another way";
+  EXPECT_FALSE(copies_.take(chunk(5, 100, 10)));
+  EXPECT_FALSE(copies_.take(chunk(5, 4096, 0)));
+  EXPECT_FALSE(copies_.take({FrameKind::Chunk, "short"}));
+  EXPECT_FALSE(copies_.take({FrameKind::Process, std::string(5000, 'x')}));
+  EXPECT_FALSE(copies_.take({FrameKind::Hello, ""}));
 
-  EXPECT_TRUE(copies_->take(chunk(5, 4096, 10)));
-  EXPECT_NE(copies_->show(0), "") << "no header came with it";
-  EXPECT_FALSE(RecordReader::open(there_->fd(), copy_name(1, 5)));
+  EXPECT_TRUE(copies_.take(chunk(5, 4096, 10)));
+  EXPECT_NE(copies_.show(0), "") << "no header came with it";
+  EXPECT_FALSE(RecordReader::open(there_.fd(), copy_name(1, 5)));
 
-  EXPECT_TRUE(copies_->take(chunk(getpid(), std::uint64_t{1} << 40, 10)));
+  EXPECT_TRUE(copies_.take(chunk(getpid(), std::uint64_t{1} << 40, 10)));
   std::string header_page;
-  ASSERT_TRUE(source_->read(false, header_page, [](std::uint64_t, std::string_view) {}));
-  ProcessHead head{};
-  head.pid = getpid();
-  EXPECT_TRUE(copies_->take(
-      {FrameKind::Process, std::string(reinterpret_cast<const char*>(&head), sizeof head) + header_page}));
-  EXPECT_NE(copies_->show(0), "") << "beyond the file's end";
-  EXPECT_FALSE(RecordReader::open(there_->fd(), copy_name(1, getpid())));
+  ASSERT_TRUE(source_.read(false, header_page, [](std::uint64_t, std::string_view) {}));
+  EXPECT_TRUE(copies_.take({FrameKind::Process, process_body(getpid(), {}, header_page)}));
+  EXPECT_NE(copies_.show(0), "") << "beyond the file's end";
+  EXPECT_FALSE(RecordReader::open(there_.fd(), copy_name(1, getpid())));
 
   int taken = 0;
-  for (int pid = 1; pid < 3000; ++pid) taken += copies_->take(chunk(pid, 4096, 10)) ? 1 : 0;
+  for (int pid = 1; pid < 3000; ++pid) taken += copies_.take(chunk(pid, 4096, 10)) ? 1 : 0;
   EXPECT_EQ(taken, static_cast<int>(RecordCopies::kMostProcesses));
 }
 

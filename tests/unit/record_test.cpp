@@ -18,56 +18,27 @@
 #include "record/call_sites.h"
 #include "record/reader.h"
 #include "record/recorder.h"
+#include "recorded_rank.h"
 
 namespace accel {
 namespace {
 
-/// A directory that goes away with the test.
+using namespace testing;
+
 class Record : public ::testing::Test {
  protected:
-  Record() {
-    char name[] = "/tmp/accel-test-XXXXXX";
-    base_ = mkdtemp(name);
-  }
-  ~Record() override { std::system(("rm -rf " + base_).c_str()); }
+  RunDirectory run(const std::string& id = "test") { return directory_.run(id); }
+  static std::string record_name() { return accel::record_name(getpid()); }
 
-  RunDirectory run(const std::string& id = "test") {
-    auto opened = RunDirectory::open(base_, id);
-    EXPECT_TRUE(opened) << opened.error;
-    return std::move(*opened);
-  }
-  std::string record_name() const { return std::to_string(getpid()) + ".record"; }
-
-  std::string base_;
+  TemporaryDirectory directory_;
+  const std::string& base_ = directory_.path();
 };
-
-CommunicatorRecord world_of(int rank, int size) {
-  CommunicatorRecord communicator{};
-  communicator.key = 7;
-  communicator.rank = rank;
-  communicator.size = size;
-  return communicator;
-}
-
-Recorder::Draft draft_of(int slot, std::int64_t count) {
-  Recorder::Draft draft;
-  draft.function = Function::Allreduce;
-  draft.communicator = static_cast<std::uint16_t>(slot);
-  draft.count = count;
-  draft.datatype = 8;
-  return draft;
-}
 
 TEST_F(Record, IsReadAsItWasWritten) {
   const RunDirectory directory = run();
-  Recorder& recorder = **Recorder::create(directory);
-  recorder.header().world_rank = 3;
-  recorder.header().world_size = 4;
-  const int slot = recorder.add_communicator(world_of(3, 4));
-  ThreadRecord* thread = recorder.claim_thread();
-  for (int i = 1; i <= 10; ++i)
-    Recorder::end(recorder.begin_numbered(draft_of(slot, i), {static_cast<std::uint64_t>(i), 1}, thread));
-  const auto inside = recorder.begin_numbered(draft_of(slot, 11), {11, 1}, thread);
+  RecordedRank rank(directory, 3, 4);
+  for (int i = 1; i <= 10; ++i) Recorder::end(rank.begin(i, {static_cast<std::uint64_t>(i), 1}));
+  const auto inside = rank.begin(11, {11, 1});
 
   auto reader = RecordReader::open(directory.fd(), record_name());
   ASSERT_TRUE(reader) << reader.error;
@@ -244,20 +215,16 @@ TEST_F(Record, VectorsAreReadUntilTheyAreOverwritten) {
 
 TEST_F(Record, DamageIsNamedOrIgnoredButNeverFatal) {
   const RunDirectory directory = run();
-  Recorder& recorder = **Recorder::create(directory);
-  recorder.header().world_rank = 0;
-  recorder.header().world_size = 2;
-  const int slot = recorder.add_communicator(world_of(0, 2));
-  ThreadRecord* thread = recorder.claim_thread();
-  for (int i = 0; i < 200; ++i) Recorder::end(recorder.begin_numbered(draft_of(slot, i), {1, 0}, thread));
-  recorder.begin_numbered(draft_of(slot, 1), {1, 0}, thread);
+  RecordedRank rank(directory, 0, 2);
+  for (int i = 0; i < 200; ++i) Recorder::end(rank.begin(i));
+  rank.begin();
 
   const auto use = [&] {
     Observer observer(directory);
     judge(observer.observe(), {});
   };
   std::mt19937 random(3);
-  auto* bytes = reinterpret_cast<unsigned char*>(&recorder.file());
+  auto* bytes = reinterpret_cast<unsigned char*>(&rank.recorder.file());
   const std::size_t hot = offsetof(RecorderFile, stacks);
   for (int round = 0; round < 3000; ++round) {
     const std::size_t at =
@@ -278,12 +245,8 @@ TEST_F(Record, DamageIsNamedOrIgnoredButNeverFatal) {
 
 TEST_F(Record, ACopyFromAnotherNodeIsSeenAsItsLeaderSawIt) {
   const RunDirectory directory = run();
-  Recorder& recorder = **Recorder::create(directory);
-  recorder.header().world_rank = 3;
-  recorder.header().world_size = 4;
-  const int slot = recorder.add_communicator(world_of(3, 4));
-  ThreadRecord* thread = recorder.claim_thread();
-  recorder.begin_numbered(draft_of(slot, 1), {1, 0}, thread);
+  RecordedRank rank(directory, 3, 4);
+  rank.begin();
   const auto place_copy = [&](std::int64_t at_ns, bool alive) {
     const std::string path = directory.path() + "/" + copy_name(2, getpid());
     std::system(("cp " + directory.path() + "/" + record_name() + " " + path).c_str());

@@ -16,6 +16,7 @@
 
 #include "lifecycle/unwind.h"
 #include "record/reader.h"
+#include "recorded_rank.h"
 #include "report/names.h"
 #include "report/stack_tree.h"
 #include "report/symbols.h"
@@ -122,11 +123,9 @@ TEST(Traceback, RecursionIsFolded) {
 
 /// The handler runs wherever the thread happens to be: most of the time inside malloc, free or a throw.
 TEST(Stacks, InterruptingMallocHarmsNothing) {
-  char base[] = "/tmp/accel-test-XXXXXX";
-  ASSERT_NE(mkdtemp(base), nullptr);
-  auto run = RunDirectory::open(base, "test");
-  ASSERT_TRUE(run) << run.error;
-  auto recorder = Recorder::create(*run);
+  const testing::TemporaryDirectory directory;
+  const RunDirectory run = directory.run();
+  auto recorder = Recorder::create(run);
   ASSERT_TRUE(recorder) << recorder.error;
   load_unwinder();
   install_stack_signal();
@@ -171,7 +170,6 @@ TEST(Stacks, InterruptingMallocHarmsNothing) {
   EXPECT_GT(thrown, 0u);
   EXPECT_GT(asked, 1000u);
   EXPECT_GT(answered.load(), asked / 10 * 9) << "it was asked, and answered";
-  std::system((std::string("rm -rf ") + base).c_str());
 }
 
 }  // namespace

@@ -3,13 +3,13 @@
 #include <dirent.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "interpose/export.h"
 #include "interpose/mpi/communicators.h"
 #include "interpose/mpi/datatypes.h"
 #include "interpose/mpi/errors.h"
 #include "interpose/mpi/wrapper.h"
+#include "record/fixed_text.h"
 #include "record/process_stat.h"
 #include "report/log.h"
 
@@ -91,7 +91,7 @@ void after_init(std::int32_t threads_before) {
   mpi().Comm_rank(known->comm_world, &rank);
   mpi().Comm_size(known->comm_world, &size);
   RecorderHeader& header = recorder->header();
-  std::strncpy(header.library, known->library_version.c_str(), sizeof header.library - 1);
+  set_text(header.library, known->library_version);
   mpi().Query_thread(&header.thread_level);
   constexpr int kThreadMultiple = 3;
   if (header.thread_level < kThreadMultiple) recorder->expect_one_call_at_a_time();

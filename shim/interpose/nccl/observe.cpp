@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lifecycle/process.h"
+#include "record/fixed_text.h"
 #include "report/log.h"
 
 namespace accel::nccl {
@@ -36,8 +37,8 @@ bool observe(int rank, int size, std::uint64_t key, std::string (*how)()) {
   static std::once_flag once;
   std::call_once(once, [&] {
     const std::string text = how();
-    std::strncpy(header.nccl, text.c_str(), sizeof header.nccl - 1);
-    std::strncpy(header.nccl_environment, nccl_environment().c_str(), sizeof header.nccl_environment - 1);
+    set_text(header.nccl, text);
+    set_text(header.nccl_environment, nccl_environment());
     log().say(LogLevel::Info, "observing NCCL calls: " + text);
   });
   return true;
