@@ -13,6 +13,7 @@
 #include "launcher/captured.h"
 #include "launcher/failure.h"
 #include "record/base_name.h"
+#include "record/run_directory.h"
 
 namespace accel {
 namespace {
@@ -28,17 +29,83 @@ std::string version_of(const std::string& program) {
   return run_captured({program, "--version"}, kPatience).output;
 }
 
-void check_hostfile(const std::vector<std::string>& command) {
-  for (std::size_t i = 1; i + 1 < command.size(); ++i) {
+/// What a launcher's options say: up to the program, whose words are its own.
+struct Option {
+  std::string name;
+  std::string value;
+};
+std::vector<Option> launcher_options(const std::vector<std::string>& command) {
+  const auto takes_two = [](const std::string& word) {
+    for (const char* const known :
+         {"-mca", "--mca", "-gmca", "--gmca", "--omca", "--prtemca", "--pmixmca", "-genv", "-env"}) {
+      if (word == known) return true;
+    }
+    return false;
+  };
+  std::vector<Option> options;
+  for (std::size_t i = 1; i < command.size(); ++i) {
     const std::string& word = command[i];
-    const bool names_file = word == "-f" || word == "-hostfile" || word == "--hostfile" ||
-                            word == "-machinefile" || word == "--machinefile";
-    if (!word.starts_with("-") && i > 1 && !command[i - 1].starts_with("-"))
-      return;  // the program: its words are its own
-    if (names_file && access(command[i + 1].c_str(), R_OK) != 0) {
+    if (!word.starts_with("-")) {
+      if (i > 1 && !command[i - 1].starts_with("-")) break;
+      continue;
+    }
+    const auto equals = word.find('=');
+    if (equals != std::string::npos) {
+      options.push_back({word.substr(0, equals), word.substr(equals + 1)});
+    } else if (i + 1 < command.size()) {
+      options.push_back({word, command[i + 1]});
+    }
+    if (!takes_two(word)) continue;
+    i += 2;
+    if (i + 1 < command.size() && !command[i + 1].starts_with("-")) break;
+  }
+  return options;
+}
+
+bool names_host_file(const std::string& option) {
+  for (const char* const known : {"-f", "-hostfile", "--hostfile", "-machinefile", "--machinefile",
+                                  "--default-hostfile", "-default-hostfile"}) {
+    if (option == known) return true;
+  }
+  return false;
+}
+
+bool names_hosts(const std::string& option) {
+  for (const char* const known : {"-H", "-host", "--host", "-hosts", "--hosts"}) {
+    if (option == known) return true;
+  }
+  return false;
+}
+
+bool is_this_host(const std::string& host) {
+  return host.empty() || host == "localhost" || host == "127.0.0.1" || host == "::1" || host == host_name();
+}
+
+/// "a:4,b".
+bool lists_another_host(const std::string& list) {
+  std::istringstream words(list);
+  for (std::string word; std::getline(words, word, ',');) {
+    if (!is_this_host(word.substr(0, word.find(':')))) return true;
+  }
+  return false;
+}
+
+bool file_lists_another_host(const std::string& path) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string host;
+    if (words >> host && !is_this_host(host.substr(0, host.find(':')))) return true;
+  }
+  return false;
+}
+
+void check_hostfile(const std::vector<std::string>& command) {
+  for (const Option& option : launcher_options(command)) {
+    if (names_host_file(option.name) && access(option.value.c_str(), R_OK) != 0) {
       throw Failure(ACCEL_EXIT_USAGE,
                     fmt::format("host file {} (given to {} by {}) cannot be read: check the path",
-                                command[i + 1], command[0], word));
+                                option.value, command[0], option.name));
     }
   }
 }
@@ -68,6 +135,29 @@ std::string find_program(const std::string& name) {
   }
   if (!not_executable.empty()) return judge(not_executable);
   throw Failure(ACCEL_EXIT_NOT_FOUND, fmt::format("{}: command not found in PATH; is it installed?", name));
+}
+
+bool may_span_hosts(Engine engine, const std::vector<std::string>& command) {
+  const auto text = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return std::string(value != nullptr ? value : "");
+  };
+  if (std::atoi(text("SLURM_JOB_NUM_NODES").c_str()) > 1) return true;
+  for (const char* const name :
+       {"PBS_NODEFILE", "PE_HOSTFILE", "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE",
+        "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile", "LSB_DJOB_HOSTFILE"}) {
+    if (file_lists_another_host(text(name))) return true;
+  }
+  if (engine == Engine::DeepSpeed && file_lists_another_host("/job/hostfile")) return true;
+  if (engine == Engine::Plain) return false;
+  for (const Option& option : launcher_options(command)) {
+    if (names_hosts(option.name) && lists_another_host(option.value)) return true;
+    if (names_host_file(option.name) && file_lists_another_host(option.value)) return true;
+    const bool slurm =
+        option.name == "-N" || option.name == "--nodes" || option.name == "-w" || option.name == "--nodelist";
+    if (engine == Engine::Srun && slurm && option.value != "1") return true;
+  }
+  return false;
 }
 
 bool inherits(Engine engine) { return engine != Engine::OpenMpi && engine != Engine::Hydra; }
@@ -140,7 +230,8 @@ Engine detect_engine(const std::vector<std::string>& command) {
 }
 
 std::vector<std::string> command_for(Engine engine, std::vector<std::string> command,
-                                     const std::map<std::string, std::string>& variables) {
+                                     const std::map<std::string, std::string>& variables,
+                                     const std::vector<std::string>& by_name) {
   if (inherits(engine)) return command;
   check_hostfile(command);
   std::map<std::string, std::string> all = variables;
@@ -167,6 +258,10 @@ std::vector<std::string> command_for(Engine engine, std::vector<std::string> com
     } else {
       result.insert(result.end(), {"-genv", name, value});
     }
+  }
+  // Hydra hands on its whole environment.
+  if (engine == Engine::OpenMpi) {
+    for (const std::string& name : by_name) result.insert(result.end(), {"-x", name});
   }
   result.insert(result.end(), kept.begin(), kept.end());
   return result;

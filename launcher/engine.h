@@ -22,6 +22,10 @@ bool inherits(Engine engine);
 /// Text of a DS_ENV_FILE: what the user's own says, and these variables.
 std::string deepspeed_environment(const std::map<std::string, std::string>& variables);
 
+/// Whether the command may start ranks on other hosts: by the hosts that it names, or that a resource manager
+/// has granted.
+bool may_span_hosts(Engine engine, const std::vector<std::string>& command);
+
 /// The program's path as the shell would find it. Throws Failure: 127 not found, 126 not executable.
 std::string find_program(const std::string& name);
 
@@ -37,8 +41,11 @@ std::string end_at_first_failure(Engine engine, std::vector<std::string>& comman
 
 /// The command with the variables put where the engine wants them; for Plain they are to be set in its
 /// environment, for the others they must not be (mpirun itself is no rank). An LD_PRELOAD that the command
-/// already gives its ranks is kept, behind ours. Throws Failure 64 for a host file that does not exist.
+/// already gives its ranks is kept, behind ours. `by_name`: variables of the environment that are handed on
+/// without their values, which everybody on the host could read. Throws Failure 64 for a host file that does
+/// not exist.
 std::vector<std::string> command_for(Engine engine, std::vector<std::string> command,
-                                     const std::map<std::string, std::string>& variables);
+                                     const std::map<std::string, std::string>& variables,
+                                     const std::vector<std::string>& by_name = {});
 
 }  // namespace accel

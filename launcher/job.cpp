@@ -78,10 +78,13 @@ class Job {
     }
     watch_.emplace(run_, *board_, request_.settings);
     log().configure(request_.settings, run_.run_id(), -1);
+    if (request_.several_hosts) listen();
   }
   ~Job() {
     over_.store(true);
     if (logger_.joinable()) logger_.join();
+    nodes_over_.store(true);
+    if (listener_.joinable()) listener_.join();
     if (!request_.keep) run_.remove();
   }
   Job(const Job&) = delete;
@@ -97,6 +100,8 @@ class Job {
       watch_->sleep(signals_.fd());
       while (const auto signal = signals_.next()) handle(*signal);
     }
+    constexpr std::int64_t kFarewell = 2'000'000'000;
+    if (nodes_) nodes_->finish(kFarewell);
     const int verdict = watch_->look_back();
     finish_log();
     end_lost_ranks();
@@ -114,6 +119,26 @@ class Job {
   }
 
  private:
+  /// For the leaders of other hosts.
+  void listen() {
+    const Token token = Token::random();
+    nodes_.emplace(run_, *board_, token, request_.settings.interfaces);
+    const std::string addresses = nodes_->addresses();
+    if (addresses.empty()) {
+      const std::string& asked = request_.settings.interfaces;
+      log().say(LogLevel::Warning,
+                fmt::format("no network interface{} can be listened on: each host's ranks are judged alone",
+                            asked.empty() ? "" : " called " + asked));
+      nodes_.reset();
+      return;
+    }
+    variables_["ACCEL_COORDINATOR"] = addresses;
+    token_ = token.text();
+    nodes_->expect_waits(request_.settings.warn_after_ns, request_.settings.timeout_ns);
+    listener_ = std::thread([this] { nodes_->run(nodes_over_); });
+    watch_->lead(*nodes_);
+  }
+
   std::vector<std::int32_t> pids() const {
     std::vector<std::int32_t> all;
     for (const ProcessEvidence& process : watch_->evidence().processes) {
@@ -137,14 +162,18 @@ class Job {
   }
 
   void start() {
-    const std::vector<std::string> words = command_for(request_.engine, request_.command, request_.variables);
+    const char* const kToken = "ACCEL_TOKEN";
+    const std::vector<std::string> words =
+        command_for(request_.engine, request_.command, variables_,
+                    token_.empty() ? std::vector<std::string>{} : std::vector<std::string>{kToken});
     std::vector<char*> arguments;
     arguments.reserve(words.size() + 1);
     for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
+    std::map<std::string, std::string> handed_on = variables_;
+    if (!token_.empty()) handed_on[kToken] = token_;
     const std::string deepspeed = run_.path() + "/deepspeed_env";
-    if (request_.engine == Engine::DeepSpeed)
-      std::ofstream(deepspeed) << deepspeed_environment(request_.variables);
+    if (request_.engine == Engine::DeepSpeed) std::ofstream(deepspeed) << deepspeed_environment(handed_on);
     int failure[2];
     if (pipe2(failure, O_CLOEXEC) != 0) throw Failure(ACCEL_EXIT_CANNOT_START, "no pipe can be made");
     child_ = fork();
@@ -153,8 +182,10 @@ class Job {
     if (child_ == 0) {
       signals_.restore();
       if (inherits(request_.engine)) {
-        for (const auto& [name, value] : request_.variables) setenv(name.c_str(), value.c_str(), 1);
+        for (const auto& [name, value] : handed_on) setenv(name.c_str(), value.c_str(), 1);
         if (request_.engine == Engine::DeepSpeed) setenv("DS_ENV_FILE", deepspeed.c_str(), 1);
+      } else if (!token_.empty()) {
+        setenv(kToken, token_.c_str(), 1);
       }
       execv(arguments[0], arguments.data());
       const int error = errno;
@@ -232,9 +263,14 @@ class Job {
   }
 
   const JobRequest& request_;
+  std::map<std::string, std::string> variables_ = request_.variables;
+  std::string token_;
   RunDirectory run_;
   Board* board_;
   Leadership leadership_;
+  std::optional<Coordinator> nodes_;
+  std::atomic<bool> nodes_over_{false};
+  std::thread listener_;
   std::optional<Watch> watch_;
   std::thread logger_;
   std::atomic<bool> over_{false};

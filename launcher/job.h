@@ -22,9 +22,10 @@ struct JobRequest {
   /// ACCEL_* and LD_PRELOAD, for the ranks.
   std::map<std::string, std::string> variables;
   Settings settings;
-  bool keep = false;     ///< the run directory stays
-  nlohmann::json sizes;  ///< for the manifest; null: not known
-  std::string manifest;  ///< where a copy of the manifest goes; empty: nowhere
+  bool several_hosts = false;  ///< the command may start ranks on other hosts
+  bool keep = false;           ///< the run directory stays
+  nlohmann::json sizes;        ///< for the manifest; null: not known
+  std::string manifest;        ///< where a copy of the manifest goes; empty: nowhere
 };
 
 /// Signals as a descriptor, so that one poll waits for everything. From its construction on they are blocked.

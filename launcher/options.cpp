@@ -214,6 +214,10 @@ JobRequest job_of(const CLI::App& app, const Options& options) {
   request.settings = Settings::from_environment(complaints);
   for (const std::string& complaint : complaints) std::cerr << "accelrun: " << complaint << "\n";
   if (request.settings.run_id.empty()) request.settings.run_id = new_run_id();
+  request.several_hosts = may_span_hosts(request.engine, request.command);
+  // The other hosts need not have this one's session directory.
+  if (request.several_hosts && std::getenv("ACCEL_RUN_DIR") == nullptr && access("/dev/shm", W_OK) == 0)
+    request.settings.run_base = "/dev/shm";
   setenv("ACCEL_RUN_ID", request.settings.run_id.c_str(), 1);
   setenv("ACCEL_RUN_DIR", request.settings.run_base.c_str(), 1);
   for (const Variable& variable : variables()) {

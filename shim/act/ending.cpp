@@ -30,11 +30,12 @@ void flush_stdio() {
   if (pthread_create(&thread, nullptr, flush, nullptr) == 0) futex_wait(flushed, 0, kPatience);
 }
 
-void end_process(Board& board, int status) {
+void end_process(Board& board, int status, const RunDirectory* swept) {
   constexpr std::int64_t kPatience = 250'000'000;
   const std::int64_t deadline = monotonic_ns() + kPatience;
   board.end_ready.fetch_add(1);
   while (board.end_ready.load() < board.end_count.load() && monotonic_ns() < deadline) sched_yield();
+  if (swept != nullptr) swept->remove();  // all others have read what they want to know
   // One moment for all, and asleep until then: who wakes is scheduled before those that already die.
   constexpr std::int64_t kNotice = 4'000'000;
   std::int64_t moment = 0;

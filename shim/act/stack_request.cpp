@@ -9,11 +9,12 @@
 namespace accel {
 
 std::uint32_t request_stacks(Board& board, const Observer& observer, const Evidence& evidence,
-                             std::int64_t for_python, const std::function<void()>& answer) {
-  const std::uint32_t request = board.stack_request.fetch_add(1) + 1;
+                             std::int64_t for_python, const AnswerStacks& answer, std::uint32_t number) {
+  if (number != 0) board.stack_request.store(number);
+  const std::uint32_t request = number != 0 ? number : board.stack_request.fetch_add(1) + 1;
   board.command.fetch_add(1);
   futex_wake_all(board.command);
-  if (answer) answer();
+  if (answer) answer(request);
   const auto answered = [&] {
     for (std::size_t i = 0; i < evidence.processes.size(); ++i) {
       const ProcessEvidence& process = evidence.processes[i];

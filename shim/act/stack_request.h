@@ -14,9 +14,12 @@ inline constexpr std::int64_t kPythonPatience = 180'000'000;
 inline constexpr std::int64_t kLatePatience = 2'000'000'000;
 
 /// Asks and waits until all of `evidence` that live have answered: at most kStackPatience, and `for_python`
-/// for interpreters. `answer`: called after the asking, when this process is one of them. The request's
-/// number, for RecordReader::stacks and python.
+/// for interpreters. `answer`: called after the asking with its number, when this process is one of those
+/// asked. `number`: what somebody else calls the request; 0: the next one. The request's number, for
+/// RecordReader::stacks and python.
+using AnswerStacks = std::function<void(std::uint32_t number)>;
 std::uint32_t request_stacks(Board& board, const Observer& observer, const Evidence& evidence,
-                             std::int64_t for_python, const std::function<void()>& answer = nullptr);
+                             std::int64_t for_python, const AnswerStacks& answer = nullptr,
+                             std::uint32_t number = 0);
 
 }  // namespace accel

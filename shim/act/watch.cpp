@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <map>
 
-#include "act/stack_request.h"
 #include "judge/setup.h"
 #include "record/futex.h"
 #include "record/process_stat.h"
@@ -23,10 +22,21 @@ namespace {
 
 /// A leader that slept longer than this between two turns did not see what happened meanwhile.
 constexpr std::int64_t kBlindAfter = 3'000'000'000;
+/// What other nodes' processes have not done, by a copy older than this, they may have done by now.
+constexpr std::int64_t kCopiesFresh = 1'000'000'000;
+/// How long a look is held up until the coordinator has looked, too.
+constexpr std::int64_t kAlarmPatience = 1'000'000'000;
 /// Who has waited for long already can wait for an interpreter, too.
 std::int64_t patience_for(const Verdict& verdict) {
   const bool late = verdict.kind == VerdictKind::TimeOut || verdict.kind == VerdictKind::Late;
   return late ? kLatePatience : kPythonPatience;
+}
+
+/// What a warning is said once for. Of different datatypes once a communicator: a program that does so does
+/// so in every step.
+std::pair<std::uint64_t, std::uint64_t> once_of(const Verdict& verdict) {
+  const bool datatypes = verdict.kind == VerdictKind::Datatypes;
+  return {verdict.communicator, datatypes ? (verdict.fields.empty() ? 0 : UINT64_MAX) : verdict.sequence};
 }
 
 }  // namespace
@@ -41,6 +51,8 @@ Watch::Watch(const RunDirectory& run, Board& board, const Settings& settings)
 
 void Watch::sleep(int also) {
   std::vector<pollfd> waiting{{bell_.get(), POLLIN, 0}, {also, POLLIN, 0}};
+  if (superior_ != nullptr) waiting.push_back(superior_->waits_for());
+  if (nodes_ != nullptr) waiting.push_back({nodes_->bell(), POLLIN, 0});
   observer_.add_pollfds(waiting);
   poll(waiting.data(), waiting.size(), kInterval / 1'000'000);
   for (const pollfd& one : waiting) {
@@ -51,11 +63,98 @@ void Watch::sleep(int also) {
   char bytes[256];
   while (read(bell_.get(), bytes, sizeof bytes) == sizeof bytes) {}
   observer_.rescan();
+  rung_ = true;
+}
+
+void Watch::follow(Uplink& superior) {
+  superior_ = &superior;
+  observer_.only_this_node();
+}
+
+void Watch::look_at_nodes(bool last) {
+  if (!last && nodes_->look(std::exchange(rung_, false))) observer_.rescan();
+  if (const std::uint32_t asked = board_.stack_request.load();
+      asked != stacks_asked_ && nodes_->has_nodes()) {
+    stacks_asked_ = asked;
+    nodes_->refresh(asked, kLatePatience);
+  }
+  observer_.expect_copies_since(last ? 0 : monotonic_ns() - kCopiesFresh);
+  for (const std::string& warning : nodes_->take_warnings()) log().say(LogLevel::Warning, warning);
+}
+
+/// Another node's leader, or accelrun, decides.
+bool Watch::is_led() {
+  serve();
+  if (superior_->is_led()) {
+    report_upwards();
+    return true;
+  }
+  if (!std::exchange(said_alone_, true)) {
+    log().say(LogLevel::Warning,
+              fmt::format("accelrun cannot be reached from {}: its ranks are judged without those of other "
+                          "hosts until it can be",
+                          host_name()));
+  }
+  return false;
+}
+
+/// What the coordinator wants.
+void Watch::serve() {
+  superior_->turn(evidence_);
+  if (const auto fetch = superior_->take_fetch()) {
+    if (fetch->stack_request != 0 && settings_.stacks != Stacks::Off) {
+      request_stacks(board_, observer_, evidence_, fetch->patience_ns, answer_, fetch->stack_request);
+      evidence_ = observer_.observe();
+    }
+    superior_->send_copies(*fetch, evidence_);
+  }
+  if (const auto order = superior_->take_order()) obey(*order);
+}
+
+void Watch::obey(const Uplink::Order& order) {
+  publish_file("verdict.json", order.verdict + "\n");
+  if (order.end.status == 0) return;
+  expect_ends(order.end.world);
+  end_world(order.end.world, static_cast<int>(order.end.status));
+}
+
+/// Raises the alarm where something has happened that may concern other nodes, and waits until it has been
+/// looked at: a rank that is about to go is held up for that, and a job that dies is looked at before.
+void Watch::report_upwards() {
+  const auto left = static_cast<std::size_t>(
+      std::count_if(evidence_.processes.begin(), evidence_.processes.end(),
+                    [](const ProcessEvidence& process) { return process.has_left(); }));
+  bool news = std::exchange(rung_, false) || left != left_;
+  left_ = left;
+  if (settings_.check != Check::Off) {
+    for (const Verdict& verdict : judge(evidence_, policy_)) {
+      const std::uint64_t world = evidence_.processes[verdict.parties.front().process].world_key;
+      news = (verdict.settled && alarmed_.emplace(world, verdict.kind).second) || news;
+    }
+  }
+  if (!news) return;
+  std::optional<std::uint32_t> alarm;
+  const std::int64_t deadline = monotonic_ns() + kAlarmPatience;
+  while (superior_->is_led() && !superior_->is_relieved() && monotonic_ns() < deadline) {
+    if (superior_->is_connected() && !alarm) alarm = superior_->alarm();
+    if (alarm && superior_->is_seen(*alarm)) return;
+    pollfd waiting = superior_->waits_for();
+    poll(&waiting, 1, 5);
+    evidence_ = observer_.observe();
+    serve();
+  }
+}
+
+bool Watch::is_news(const Verdict& verdict) const {
+  if (verdict.is_fault())
+    return !reported_worlds_.contains(evidence_.processes[verdict.parties.front().process].world_key);
+  return !warned_.contains(once_of(verdict));
 }
 
 int Watch::turn(bool last) {
   const std::uint32_t number = board_.looks_started.fetch_add(1) + 1;
   follow_log_level(board_);
+  if (nodes_ != nullptr) look_at_nodes(last);
   if (last) observer_.rescan();
   evidence_ = observer_.observe();
   if (board_.stop.ends.load() != 0) expect_end();
@@ -63,12 +162,18 @@ int Watch::turn(bool last) {
   last_look_ns_ = evidence_.now_ns;
   if (last) policy_.timeout_ns = policy_.warn_after_ns = 0;
   for (const std::string& complaint : observer_.take_complaints()) log().say(LogLevel::Warning, complaint);
-  if (settings_.check != Check::Off) {
+  const bool judges = superior_ == nullptr || last || !is_led();
+  if (settings_.check != Check::Off && judges) {
     std::set<std::uint64_t> unsettled;
     std::vector<Verdict> verdicts = judge(evidence_, policy_);
     if (std::any_of(verdicts.begin(), verdicts.end(),
-                    [](const Verdict& verdict) { return verdict.is_fault(); })) {
-      // A process that has come up since the last look at the directory belongs into the report too.
+                    [&](const Verdict& verdict) { return is_news(verdict); })) {
+      // A process that has come up since the last look at the directory belongs into the report too, and what
+      // other nodes' processes are about now.
+      if (nodes_ != nullptr && !last) {
+        nodes_->refresh(0, 0);
+        observer_.expect_copies_since(monotonic_ns() - kCopiesFresh);
+      }
       observer_.rescan();
       evidence_ = observer_.observe();
       verdicts = judge(evidence_, policy_);
@@ -84,8 +189,9 @@ int Watch::turn(bool last) {
       }
     }
   }
-  if (settings_.check != Check::Off) warn_of_setup();
-  warn_of_gpus();
+  if (settings_.check != Check::Off && judges) warn_of_setup();
+  if (judges) warn_of_gpus();
+  if (nodes_ != nullptr) nodes_->looked();
   board_.looks_completed.store(number);
   futex_wake_all(board_.looks_completed);
   return fault_ ? exit_status(fault_->verdict.kind) : 0;
@@ -134,14 +240,8 @@ void Watch::warn_of_gpus() {
 void Watch::consider(const Verdict& verdict, bool last) {
   const std::uint64_t world = evidence_.processes[verdict.parties.front().process].world_key;
   if (!verdict.is_fault()) {
-    // Of different datatypes once a communicator: a program that does so does so in every step.
-    const bool datatypes = verdict.kind == VerdictKind::Datatypes;
-    const std::uint64_t once = datatypes ? (verdict.fields.empty() ? 0 : UINT64_MAX) : verdict.sequence;
-    if (!warned_.emplace(verdict.communicator, once).second) return;
-    const std::uint32_t request =
-        settings_.stacks != Stacks::Off
-            ? request_stacks(board_, observer_, evidence_, patience_for(verdict), answer_)
-            : 0;
+    if (!warned_.insert(once_of(verdict)).second) return;
+    const std::uint32_t request = settings_.stacks != Stacks::Off ? ask_for_stacks(patience_for(verdict)) : 0;
     const Report report = make_report(verdict, evidence_, observer_, request);
     if (log().level() <= LogLevel::Warning) {
       log().print(log().format() == LogFormat::Json ? report.json + "\n" : report.text);
@@ -157,17 +257,29 @@ void Watch::consider(const Verdict& verdict, bool last) {
   }
   if (!claim(world)) return;  // a leader before us has said it
   const bool ask = settings_.stacks != Stacks::Off && !last && stacks_say_more();
-  const std::uint32_t request =
-      ask ? request_stacks(board_, observer_, evidence_, patience_for(verdict), answer_) : 0;
+  const std::uint32_t request = ask ? ask_for_stacks(patience_for(verdict)) : 0;
   const Report report = make_report(verdict, evidence_, observer_, request);
   log().print(log().format() == LogFormat::Json ? report.json + "\n" : report.text);
   publish(report.json, request);
   // In sync mode the ranks themselves fail the call, where the program can catch it.
   const bool ranks_raise = settings_.check == Check::Sync && settings_.on_error == OnError::Raise &&
                            verdict.kind == VerdictKind::Mismatch;
+  const bool ends = settings_.on_error != OnError::Report && !ranks_raise;
+  const int status = ends ? exit_status(verdict.kind) : 0;
+  if (nodes_ != nullptr) nodes_->end_world(world, static_cast<std::uint32_t>(status), report.json);
   if (settings_.on_error == OnError::Report) return;
   expect_ends(world);
-  if (!ranks_raise) end_world(world, exit_status(verdict.kind));
+  if (ends) end_world(world, status);
+}
+
+/// Of this node's processes and of the others'.
+std::uint32_t Watch::ask_for_stacks(std::int64_t for_python) {
+  return request_stacks(board_, observer_, evidence_, for_python, [&](std::uint32_t number) {
+    if (answer_) answer_(number);
+    if (nodes_ == nullptr) return;
+    stacks_asked_ = number;
+    nodes_->refresh(number, for_python);
+  });
 }
 
 /// One report a fault, also when the leader changes: whoever makes the file reports. It holds the reporter's

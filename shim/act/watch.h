@@ -1,12 +1,14 @@
 // The leader's work: look, judge, report, act; a turn at a time. The same in a rank's agent thread and in
 // accelrun.
 #pragma once
-#include <functional>
 #include <optional>
 #include <set>
 
+#include "act/stack_request.h"
 #include "collect/observer.h"
 #include "judge/judge.h"
+#include "nodes/coordinator.h"
+#include "nodes/uplink.h"
 #include "record/run_directory.h"
 #include "settings/settings.h"
 
@@ -25,7 +27,11 @@ class Watch {
   int look_back() { return turn(true); }
 
   /// Called after the ranks were asked for their stacks, when this process is one of them.
-  void on_stack_request(std::function<void()> answer) { answer_ = std::move(answer); }
+  void on_stack_request(AnswerStacks answer) { answer_ = std::move(answer); }
+  /// Judges the nodes whose leaders come to that coordinator, together with this one.
+  void lead(Coordinator& nodes) { nodes_ = &nodes; }
+  /// Judges nothing itself while a coordinator can be reached.
+  void follow(Uplink& superior);
   /// Ranks disappear because somebody outside ends the job: that is no fault.
   void expect_end() { policy_.ending = true; }
 
@@ -44,10 +50,17 @@ class Watch {
 
  private:
   int turn(bool last);
+  void look_at_nodes(bool last);
+  bool is_news(const Verdict& verdict) const;
+  bool is_led();
+  void serve();
+  void obey(const Uplink::Order& order);
+  void report_upwards();
   void consider(const Verdict& verdict, bool last);
   bool is_first_to_say(std::uint64_t world, std::uint32_t what);
   void warn_of_setup();
   void warn_of_gpus();
+  std::uint32_t ask_for_stacks(std::int64_t for_python);
   bool claim(std::uint64_t world);
   void publish(const std::string& json, std::uint32_t stack_request);
   void publish_file(const char* name, const std::string& text);
@@ -62,7 +75,14 @@ class Watch {
   FileDescriptor bell_;
   JudgePolicy policy_;
   Evidence evidence_;
-  std::function<void()> answer_;
+  AnswerStacks answer_;
+  Coordinator* nodes_ = nullptr;
+  Uplink* superior_ = nullptr;
+  std::uint32_t stacks_asked_ = 0;  ///< the latest request that other nodes know of
+  bool rung_ = false;               ///< since the last turn
+  std::size_t left_ = 0;            ///< processes that had left at the last alarm
+  std::set<std::pair<std::uint64_t, VerdictKind>> alarmed_;
+  bool said_alone_ = false;
   std::set<std::uint64_t> reported_worlds_;
   std::set<std::pair<std::uint64_t, std::uint64_t>> warned_;  ///< communicator, number
   std::int64_t last_look_ns_ = 0;

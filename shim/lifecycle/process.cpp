@@ -72,10 +72,10 @@ bool Process::start(std::uint32_t library) {
     log().say(LogLevel::Warning, recorder.error + "; the job goes on unobserved");
     return false;
   }
-  // One node: who started us tells the worlds apart. All ranks of a world derive the same key without a
+  // Who started us tells the worlds apart. All ranks of a world derive the same key without a
   // message, so that ranks that do not have us preloaded are not disturbed.
   const std::uint64_t salt = identity.names_job ? 1 : static_cast<std::uint64_t>(getpid());
-  world_key_ = mix(mix_text(0, identity.text.c_str()), salt) | 1;
+  world_key_ = mix(mix_text(0, identity.everywhere.c_str()), salt) | 1;
   (*recorder)->header().world_key = world_key_;
   if (settings_.log_level == LogLevel::Debug) (*recorder)->measure_durations();
   attentive.store(settings_.check == Check::Sync);
@@ -173,7 +173,9 @@ void Process::linger() {
     next_ring = monotonic_ns() + kLinger / 10;
     run_->ring();
   }
-  if (others_go_on()) wait_for_leader(kLinger / 10);
+  // Those of other hosts are not counted here.
+  const bool elsewhere = recorder()->header().world_size > static_cast<std::int32_t>(world->joined.load());
+  if (others_go_on() || elsewhere) wait_for_leader(elsewhere ? kLinger : kLinger / 10);
 }
 
 /// Without MPI nobody says goodbye, so that an exit is the usual end; but if others have called what we have
@@ -278,6 +280,7 @@ void Process::leave(int status) {
   stop_agent();
   if (others_live()) return;
   finish_log();
+  take_leave();
   if (!owns_run_) return;
   if (header.libraries != kUsesMpi) look_back(status);
   if (!has_verdict()) run_->remove();
@@ -285,9 +288,27 @@ void Process::leave(int status) {
 
 /// The last one out writes what is left, unless accelrun does.
 void Process::finish_log() const {
-  if (launched_by_accelrun(run_->run_id())) return;
+  if (launched_here(run_->run_id())) return;
   constexpr std::int64_t kPatience = 60'000'000'000;
   if (RunWriters::wanted(*board_, settings_)) RunWriters(*run_, *board_, settings_).finish(kPatience);
+}
+
+std::optional<Invitation> Process::invitation() const {
+  const std::string& id = run_->run_id();
+  if (!launched_by_accelrun(id) || launched_here(id)) return std::nullopt;
+  return Invitation::from_environment();
+}
+
+/// The last one out of a node lets accelrun, on another one, have what it has not seen yet, and removes what
+/// accelrun cannot.
+void Process::take_leave() const {
+  constexpr std::int64_t kPatience = 2'000'000'000;
+  const auto invitation = this->invitation();
+  // Two may find at the same moment that all others have left.
+  if (!invitation || board_->leaving.exchange(1) != 0) return;
+  say_goodbye(*run_, *board_, *invitation, kPatience);
+  board_->leaving.store(0);
+  run_->remove();
 }
 
 bool Process::has_verdict() const {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <optional>
 
+#include "nodes/uplink.h"
 #include "record/call_sites.h"
 #include "record/recorder.h"
 #include "record/run_directory.h"
@@ -40,6 +41,9 @@ class Process {
   Board& board() const { return *board_; }
   std::uint64_t world_key() const { return world_key_; }
 
+  /// Of the accelrun that has started this job from another host.
+  std::optional<Invitation> invitation() const;
+
   /// Exit status of a verdict by which this process is to end; 0: none. Signal-safe.
   int ordered_end() const;
 
@@ -61,6 +65,7 @@ class Process {
   void look_back(int status);
   void sum_up_memory() const;
   void finish_log() const;
+  void take_leave() const;
   bool has_verdict() const;
   bool others_live() const;
 

@@ -17,7 +17,7 @@ void FrameParser::add(std::string_view bytes) {
   bytes_ += bytes;
 }
 
-std::optional<Frame> FrameParser::next() {
+std::optional<WireFrame> FrameParser::next() {
   if (broken_) return std::nullopt;
   std::string_view left = std::string_view(bytes_).substr(taken_);
   std::uint32_t length = 0;
@@ -28,7 +28,7 @@ std::optional<Frame> FrameParser::next() {
     return std::nullopt;
   }
   if (left.size() < length) return std::nullopt;
-  Frame frame{static_cast<FrameKind>(left[0]), std::string(left.substr(1, length - 1))};
+  WireFrame frame{static_cast<FrameKind>(left[0]), std::string(left.substr(1, length - 1))};
   taken_ += sizeof length + length;
   return frame;
 }

@@ -19,13 +19,24 @@ enum class FrameKind : std::uint8_t {
   Proof,      ///< leader
   Chunk,      ///< leader: a part of a process's recorder file; record_copies.h
   Process,    ///< leader: how that process is, and its file's header
+  Welcome,    ///< coordinator: the leader is believed; messages.h has this one and all that follow
+  Ping,       ///< coordinator
+  Pong,       ///< leader
+  Beat,       ///< leader, several times a second: it is there, and how its node gets on
+  Fetch,      ///< coordinator: asks for what has changed in all recorder files
+  Copied,     ///< leader: that was all
+  Alarm,      ///< leader: somebody should look now
+  Leaving,    ///< leader: the last process of its node is about to exit
+  Seen,       ///< coordinator: it has looked, at something at least as new as that alarm
+  Bye,        ///< coordinator: the same, to somebody who leaves
+  End,        ///< coordinator: the verdict, and with which status the ranks of a world end themselves
 };
 
 /// The longest frame, kind and body; and of somebody who has not proved anything yet.
 inline constexpr std::size_t kLongestFrame = std::size_t{1} << 20;
 inline constexpr std::size_t kLongestOfStranger = 512;
 
-struct Frame {
+struct WireFrame {
   FrameKind kind;
   std::string body;
 };
@@ -42,7 +53,7 @@ class FrameParser {
 
   void add(std::string_view bytes);
   /// The next whole frame; nothing: it has not come yet, or never will.
-  std::optional<Frame> next();
+  std::optional<WireFrame> next();
   /// A frame was announced that is longer than allowed, or empty: there is no way back into step.
   bool is_broken() const { return broken_; }
 

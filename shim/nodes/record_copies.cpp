@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,7 +40,7 @@ void ClockOffset::add(std::int64_t sent_ns, std::int64_t there_ns, std::int64_t 
   found_ns_ = back_ns;
 }
 
-bool RecordCopies::take(const Frame& frame) {
+bool RecordCopies::take(const WireFrame& frame) {
   std::string_view body = frame.body;
   const auto place = [&](std::int32_t pid) -> Arrived* {
     const bool room = arrived_.contains(pid) || arrived_.size() < kMostProcesses;
@@ -69,6 +70,25 @@ bool RecordCopies::take(const Frame& frame) {
 void RecordCopies::drop() {
   arrived_.clear();
   waiting_ = 0;
+}
+
+void RecordCopies::lose(std::int64_t now_ns) {
+  for (const auto& [pid, start_time] : shown_) {
+    const FileDescriptor file(
+        openat(run_.fd(), copy_name(node_, pid).c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
+    RecorderHeader header{};
+    if (!file || read_at(file.get(), &header, sizeof header, 0) != sizeof header) continue;
+    if (header.copied.alive == 0) continue;
+    header.copied.alive = 0;
+    header.copied.gone_since_ns = now_ns;
+    const bool said = header.fatal_signal != 0 || header.phase == Phase::Finalized ||
+                      header.phase == Phase::Exiting || header.phase == Phase::Aborting;
+    if (!said) {
+      header.copied.signal = SIGKILL;
+      header.copied.signal_inferred = 1;
+    }
+    write_at(file.get(), &header, sizeof header, 0);
+  }
 }
 
 std::string RecordCopies::show(std::int64_t clock_offset_ns) {

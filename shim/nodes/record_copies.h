@@ -53,14 +53,16 @@ class RecordCopies {
   RecordCopies(const RunDirectory& run, std::uint32_t node) : run_(run), node_(node) {}
 
   /// A Chunk or a Process. False: it is neither, or cannot be right.
-  bool take(const Frame& frame);
+  bool take(const WireFrame& frame);
   /// Bytes taken and not shown yet.
   std::size_t waiting() const { return waiting_; }
   /// Shows what was taken; times become those of this node by `clock_offset_ns`. What went wrong; empty:
   /// nothing.
   std::string show(std::int64_t clock_offset_ns);
-  /// The connection is gone in the midst of a round.
+  /// Forgets what was taken and not shown.
   void drop();
+  /// The node is gone for good since then, and its processes that had not left are with it.
+  void lose(std::int64_t now_ns);
 
   static constexpr std::size_t kMostProcesses = 1024;
 

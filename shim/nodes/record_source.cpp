@@ -1,6 +1,7 @@
 #include "nodes/record_source.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,6 +34,11 @@ static_assert(offsetof(RecorderFile, threads) % kRecordPage == 0 &&
 
 RecordSource::RecordSource(int directory, const std::string& name)
     : file_(openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)) {}
+
+std::uint64_t RecordSource::size() const {
+  struct stat info;
+  return fstat(file_.get(), &info) == 0 ? static_cast<std::uint64_t>(info.st_size) : 0;
+}
 
 /// Beyond the file's end there are zeros.
 bool RecordSource::read_page(std::size_t page, char* bytes) const {

@@ -30,6 +30,9 @@ class RecordSource {
   bool read(bool everything, std::string& header_page, const Sink& sink);
   static constexpr std::uint64_t kRecentCalls = 4096;
 
+  /// Of the file, in bytes.
+  std::uint64_t size() const;
+
   /// The other side has nothing any more.
   void forget() { sent_.clear(); }
 

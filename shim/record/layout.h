@@ -428,6 +428,8 @@ struct Board {
   std::atomic<std::uint64_t> end_world;        ///< world key; 0: none
   std::atomic<std::uint32_t> notes;            ///< 1: a program has said something (Note)
   std::atomic<std::uint32_t> log_level;        ///< 1 + LogLevel, asked for from outside; 0: none is
+  std::atomic<std::uint64_t> node;             ///< drawn by the first leader that talks to a coordinator
+  std::atomic<std::uint32_t> leaving;          ///< 1: the last process of this node is saying goodbye to it
   StopRequest stop;
   World worlds[kMaxWorlds];
 

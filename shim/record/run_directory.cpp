@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 
 #include "record/base_name.h"
 #include "record/process_stat.h"
@@ -107,6 +108,24 @@ std::string host_name() {
   return name;
 }
 
+namespace {
+
+/// What Hydra has told one of its proxies: to which mpiexec it belongs and which of its process groups it
+/// starts. Empty: it is another kind.
+std::string hydra_job(std::int32_t proxy) {
+  std::ifstream file(fmt::format("/proc/{}/cmdline", proxy));
+  std::string job;
+  std::string option;
+  for (std::string word; std::getline(file, word, '\0'); option = word) {
+    for (const char* const known : {"--control-port", "--upstream-host", "--upstream-port", "--pgid"}) {
+      if (option == known) job += "." + word;
+    }
+  }
+  return job.empty() ? "" : plain("hydra" + job);
+}
+
+}  // namespace
+
 LauncherIdentity launcher_identity(bool uses_mpi) {
   const auto text = [](const char* name) {
     const char* value = std::getenv(name);
@@ -127,7 +146,11 @@ LauncherIdentity launcher_identity(bool uses_mpi) {
   for (int depth = 0; depth < 16 && ancestor > 1; ++depth) {
     const auto stat = process_stat(ancestor);
     if (!stat) break;
-    if (stat->name.find("pmi_proxy") != std::string::npos) return {process_identity("proxy", ancestor)};
+    if (stat->name.find("pmi_proxy") != std::string::npos) {
+      LauncherIdentity identity{process_identity("proxy", ancestor)};
+      if (const std::string job = hydra_job(ancestor); !job.empty()) identity.everywhere = job;
+      return identity;
+    }
     ancestor = stat->parent;
   }
   return {process_identity("parent", getppid())};

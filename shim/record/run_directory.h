@@ -24,6 +24,8 @@ namespace accel {
 struct LauncherIdentity {
   std::string text;
   bool names_job = true;
+  /// The same on all hosts of the job, too, as far as the launcher tells; else `text`.
+  std::string everywhere = text;
 };
 LauncherIdentity launcher_identity(bool uses_mpi);
 

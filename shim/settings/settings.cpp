@@ -173,6 +173,12 @@ const std::vector<Parser>& parsers() {
        [](Settings& s, const std::string& v) {
          return choose(s.full_names, v, {{"0", false}, {"1", true}});
        }},
+      {{"ACCEL_INTERFACE", "names or their beginnings, such as eth0,ib",
+        "network interfaces that other hosts of the job reach accelrun on; default all", kSeldom},
+       [](Settings& s, const std::string& v) {
+         s.interfaces = v;
+         return !v.empty();
+       }},
       {{"ACCEL_RUN_DIR", "an absolute directory",
         "where the run's records lie; default $XDG_RUNTIME_DIR or /dev/shm"},
        [](Settings& s, const std::string& v) {

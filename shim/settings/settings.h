@@ -40,8 +40,9 @@ struct Settings {
   std::int64_t records = 16384;       ///< collectives that a rank remembers
   Stacks stacks = Stacks::Native;
   bool full_names = false;
-  std::string run_base;  ///< directory under which accel-UID/RUN_ID lies
-  std::string run_id;    ///< empty: derived, see run_directory.h
+  std::string interfaces;  ///< on which accelrun listens for other hosts: "eth0,ib0"; empty: all
+  std::string run_base;    ///< directory under which accel-UID/RUN_ID lies
+  std::string run_id;      ///< empty: derived, see run_directory.h
   bool disabled = false;
 
   /// Reads the environment. A value that does not parse keeps the default and adds one line to `complaints`

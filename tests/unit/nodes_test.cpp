@@ -221,7 +221,7 @@ TEST_F(Copies, MadeWhileTheProcessGoesOnShowNothingThatNeverWas) {
 
 TEST_F(Copies, OfNonsenseAreNotMade) {
   const auto chunk = [](std::int32_t pid, std::uint64_t offset, std::size_t bytes) {
-    return Frame{FrameKind::Chunk, chunk_body(pid, offset, std::string(bytes, 'x'))};
+    return WireFrame{FrameKind::Chunk, chunk_body(pid, offset, std::string(bytes, 'x'))};
   };
   EXPECT_FALSE(copies_.take(chunk(0, 4096, 10)));
   EXPECT_FALSE(copies_.take(chunk(-5, 4096, 10)));
