@@ -145,7 +145,48 @@ void Watch::report_upwards() {
   }
 }
 
+bool Watch::rests_on_doubt(const Verdict& verdict) const {
+  if (nodes_ == nullptr || !nodes_->is_in_doubt()) return false;
+  return std::any_of(verdict.parties.begin(), verdict.parties.end(), [&](const Party& party) {
+    const ProcessEvidence& process = evidence_.processes[party.process];
+    return party.blamed && process.copy && !process.alive && process.signal_inferred;
+  });
+}
+
+/// Meanwhile a launcher may have ended everybody else: what is told is how they were then. Only who else of that
+/// host was gone by then is known better now.
+void Watch::settle_doubt() {
+  const Verdict& verdict = doubtful_->verdict;
+  Evidence& then = doubtful_->evidence;
+  const auto blamed = std::find_if(verdict.parties.begin(), verdict.parties.end(),
+                                   [](const Party& party) { return party.blamed; });
+  const ProcessEvidence gone = then.processes[blamed->process];
+  bool has_died = false;
+  for (const ProcessEvidence& now : evidence_.processes) {
+    if (!now.copy || now.host != gone.host || now.alive || !now.signal_inferred) continue;
+    has_died = has_died || now.file == gone.file;
+    const auto place = std::find_if(then.processes.begin(), then.processes.end(),
+                                    [&](const ProcessEvidence& one) { return one.file == now.file; });
+    ProcessEvidence& one =
+        place != then.processes.end() ? *place : then.processes.emplace_back(ProcessEvidence());
+    one = now;
+    one.gone_since_ns = gone.gone_since_ns;
+  }
+  if (has_died) {
+    evidence_ = then;
+    observer_.recall(evidence_);
+    for (const Verdict& certain : judge(evidence_, policy_)) {
+      if (certain.kind != verdict.kind) continue;
+      consider(certain, false);
+      break;
+    }
+    evidence_ = observer_.observe();
+  }
+  doubtful_.reset();
+}
+
 bool Watch::is_news(const Verdict& verdict) const {
+  if (doubtful_) return false;
   if (verdict.is_fault())
     return !reported_worlds_.contains(evidence_.processes[verdict.parties.front().process].world_key);
   return !warned_.contains(once_of(verdict));
@@ -163,6 +204,7 @@ int Watch::turn(bool last) {
   if (last) policy_.timeout_ns = policy_.warn_after_ns = 0;
   for (const std::string& complaint : observer_.take_complaints()) log().say(LogLevel::Warning, complaint);
   const bool judges = superior_ == nullptr || last || !is_led();
+  if (doubtful_ && !nodes_->is_in_doubt()) settle_doubt();
   if (settings_.check != Check::Off && judges) {
     std::set<std::uint64_t> unsettled;
     std::vector<Verdict> verdicts = judge(evidence_, policy_);
@@ -183,6 +225,9 @@ int Watch::turn(bool last) {
       // The causes come first: what follows them waits until they are clear.
       if (unsettled.contains(world)) continue;
       if (!verdict.settled && !last) {
+        unsettled.insert(world);
+      } else if (rests_on_doubt(verdict)) {
+        if (!doubtful_) doubtful_ = {verdict, evidence_};
         unsettled.insert(world);
       } else {
         consider(verdict, last);

@@ -52,6 +52,8 @@ class Watch {
   int turn(bool last);
   void look_at_nodes(bool last);
   bool is_news(const Verdict& verdict) const;
+  bool rests_on_doubt(const Verdict& verdict) const;
+  void settle_doubt();
   bool is_led();
   void serve();
   void obey(const Uplink::Order& order);
@@ -83,6 +85,12 @@ class Watch {
   std::size_t left_ = 0;            ///< processes that had left at the last alarm
   std::set<std::pair<std::uint64_t, VerdictKind>> alarmed_;
   bool said_alone_ = false;
+  /// A verdict on a process of which it is not known yet whether it has died, and what was known then.
+  struct Doubtful {
+    Verdict verdict;
+    Evidence evidence;
+  };
+  std::optional<Doubtful> doubtful_;
   std::set<std::uint64_t> reported_worlds_;
   std::set<std::pair<std::uint64_t, std::uint64_t>> warned_;  ///< communicator, number
   std::int64_t last_look_ns_ = 0;

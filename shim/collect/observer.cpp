@@ -178,6 +178,12 @@ Evidence Observer::observe() {
   return evidence;
 }
 
+void Observer::recall(const Evidence& evidence) {
+  current_.clear();
+  for (const ProcessEvidence& process : evidence.processes)
+    current_.push_back(processes_.at(process.file).reader);
+}
+
 std::vector<std::string> Observer::take_complaints() { return std::exchange(complaints_, {}); }
 
 void Observer::add_pollfds(std::vector<pollfd>& waiting) const {

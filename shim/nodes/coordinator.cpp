@@ -31,7 +31,7 @@ constexpr std::int64_t kMostBetweenLooks = 30'000'000'000;
 /// What is usual is forgotten by half in this time.
 constexpr std::int64_t kUsualHalves = 60'000'000'000;
 /// The shape of a node is asked for no more often than this.
-constexpr std::int64_t kShapeInterval = 1'000'000'000;
+constexpr std::int64_t kShapeInterval = 250'000'000;
 constexpr std::size_t kMostSequences = 64;
 constexpr std::size_t kMostCommunicators = std::size_t{1} << 20;
 
@@ -168,6 +168,12 @@ void Coordinator::drop(int fd, std::int64_t now_ns) {
     node->standing_ns = 0;
     node->alarms.clear();
     node->answering.clear();
+    if (!node->left) {
+      // Before a launcher ends the others for it: how they are now is what will be told.
+      node->doubt = true;
+      rounds_.push_back({node->number, 0, {}, 0, now_ns, node->leader});
+      want_look();
+    }
   }
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
   connections_.erase(found);
@@ -199,10 +205,14 @@ bool Coordinator::take_of_stranger(Connection& connection, const WireFrame& fram
   Node& node = nodes_[id];
   const int own = connection.link.fd();
   if (node.number == 0) node.number = static_cast<std::uint32_t>(nodes_.size());
-  if (node.connection >= 0) drop(node.connection, now_ns);  // whoever led there before
+  if (node.connection >= 0) {
+    node.left = true;  // whoever led there before has handed it over
+    drop(node.connection, now_ns);
+  }
   if (node.silent)
     warnings_.push_back(fmt::format("{} is heard again; its ranks are judged with the others", node.host));
   node.host = text_of(connection.hello.host);
+  node.leader = connection.hello.leader;
   node.connection = own;
   node.heard_ns = now_ns;
   node.gone_ns = 0;
@@ -284,7 +294,7 @@ bool Coordinator::take(Connection& connection, const WireFrame& frame, std::int6
 
 void Coordinator::hand_over(Node& node) {
   rounds_.push_back({node.number, node.clock.value(), std::exchange(node.incoming, {}),
-                     std::exchange(node.incoming_bytes, 0), 0});
+                     std::exchange(node.incoming_bytes, 0), 0, 0});
 }
 
 void Coordinator::want_look() {
@@ -314,7 +324,7 @@ void Coordinator::ask(Node& node, const Fetch& fetch, std::int64_t now_ns) {
 
 void Coordinator::lose(Node& node, std::int64_t now_ns) {
   if (node.left || std::exchange(node.lost, true)) return;
-  rounds_.push_back({node.number, 0, {}, 0, node.gone_ns != 0 ? node.gone_ns : now_ns});
+  rounds_.push_back({node.number, 0, {}, 0, node.gone_ns != 0 ? node.gone_ns : now_ns, 0});
   want_look();
 }
 
@@ -380,6 +390,11 @@ void Coordinator::tick(std::int64_t now_ns) {
   schedule(now_ns);
 }
 
+bool Coordinator::is_in_doubt() const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(nodes_.begin(), nodes_.end(), [](const auto& one) { return one.second.doubt; });
+}
+
 bool Coordinator::has_nodes() const {
   const std::lock_guard lock(mutex_);
   return !nodes_.empty();
@@ -438,6 +453,7 @@ void Coordinator::fetch(Whom whom, std::uint32_t stack_request, std::int64_t pat
 
 bool Coordinator::show() {
   std::vector<Round> rounds;
+  std::vector<std::uint32_t> resolved;
   {
     const std::lock_guard lock(mutex_);
     rounds.swap(rounds_);
@@ -445,7 +461,8 @@ bool Coordinator::show() {
   }
   for (const Round& round : rounds) {
     RecordCopies& copies = copies_.try_emplace(round.node, run_, round.node).first->second;
-    if (round.lost_ns != 0) copies.lose(round.lost_ns);
+    if (round.lost_ns != 0) copies.lose(round.lost, round.lost_ns);
+    if (round.lost == 0) resolved.push_back(round.node);
     bool good = true;
     for (const WireFrame& frame : round.frames) good = good && copies.take(frame);
     std::string wrong = good ? copies.show(round.clock_offset_ns) : "what a node sent makes no sense";
@@ -453,6 +470,11 @@ bool Coordinator::show() {
     if (wrong.empty()) continue;
     const std::lock_guard lock(mutex_);
     warnings_.push_back(std::move(wrong));
+  }
+  const std::lock_guard lock(mutex_);
+  for (auto& [id, node] : nodes_) {
+    const bool known = std::find(resolved.begin(), resolved.end(), node.number) != resolved.end();
+    if (known && (node.connection >= 0 || node.lost)) node.doubt = false;
   }
   return !rounds.empty();
 }

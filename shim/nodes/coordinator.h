@@ -46,6 +46,9 @@ class Coordinator {
   bool look(bool asked = false);
   /// Lets all nodes that can be heard send what has changed, and shows it. `stack_request`: as Fetch's.
   void refresh(std::uint32_t stack_request, std::int64_t patience_ns);
+  /// Somebody who led a node is gone, and it is not known yet whether it has died or only its connection: what
+  /// follows from its death is not certain.
+  bool is_in_doubt() const;
   /// The look is over that look() began: whoever has asked for it is told.
   void looked();
   /// The ranks of a world are to end.
@@ -71,7 +74,9 @@ class Coordinator {
     ClockOffset clock;
     std::int64_t heard_ns = 0;
     std::int64_t gone_ns = 0;  ///< when the connection ended; 0: it stands
-    bool left = false;         ///< it has said goodbye
+    std::int32_t leader = 0;
+    bool doubt = false;  ///< the leader is taken to be gone until somebody says how it is
+    bool left = false;   ///< it has said goodbye
     bool lost = false;
     bool silent = false;
     std::uint32_t sessions = 0;  ///< connections so far
@@ -99,7 +104,8 @@ class Coordinator {
     std::int64_t clock_offset_ns = 0;
     std::vector<WireFrame> frames;
     std::size_t bytes = 0;
-    std::int64_t lost_ns = 0;  ///< not 0: it is gone since then
+    std::int64_t lost_ns = 0;  ///< not 0: it has sent nothing, but is gone since then,
+    std::int32_t lost = 0;     ///< or this process of it
   };
 
   void accept_all(int listener, std::int64_t now_ns);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sodium.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "nodes/frames.h"
 #include "record/fixed_text.h"
@@ -64,6 +65,7 @@ Introduction::Introduction(const Token& token, const std::string& run_id, const 
   hello_.layout = kLayoutVersion;
   hello_.record_bytes = sizeof(RecorderFile);
   hello_.node = node;
+  hello_.leader = getpid();
   draw(hello_.nonce);
   set_text(hello_.run_id, run_id);
   set_text(hello_.host, host);

@@ -30,6 +30,8 @@ struct Hello {
   std::uint32_t layout;        ///< kLayoutVersion
   std::uint32_t record_bytes;  ///< sizeof(RecorderFile)
   std::uint64_t node;          ///< drawn by the node, whoever leads there
+  std::int32_t leader;         ///< process id
+  std::uint32_t unused;
   Nonce nonce;
   char run_id[192];  ///< up to a NUL
   char host[64];

@@ -72,15 +72,16 @@ void RecordCopies::drop() {
   waiting_ = 0;
 }
 
-void RecordCopies::lose(std::int64_t now_ns) {
+void RecordCopies::lose(std::int32_t lost, std::int64_t since_ns) {
   for (const auto& [pid, start_time] : shown_) {
+    if (lost != 0 && pid != lost) continue;
     const FileDescriptor file(
         openat(run_.fd(), copy_name(node_, pid).c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
     RecorderHeader header{};
     if (!file || read_at(file.get(), &header, sizeof header, 0) != sizeof header) continue;
     if (header.copied.alive == 0) continue;
     header.copied.alive = 0;
-    header.copied.gone_since_ns = now_ns;
+    header.copied.gone_since_ns = since_ns;
     const bool said = header.fatal_signal != 0 || header.phase == Phase::Finalized ||
                       header.phase == Phase::Exiting || header.phase == Phase::Aborting;
     if (!said) {

@@ -61,8 +61,8 @@ class RecordCopies {
   std::string show(std::int64_t clock_offset_ns);
   /// Forgets what was taken and not shown.
   void drop();
-  /// The node is gone for good since then, and its processes that had not left are with it.
-  void lose(std::int64_t now_ns);
+  /// A process of the node is gone since then, unless it had left before; `pid` 0: all are.
+  void lose(std::int32_t pid, std::int64_t since_ns);
 
   static constexpr std::size_t kMostProcesses = 1024;
 
