@@ -5,7 +5,7 @@
 #   deps.sh headers  CUDA and NCCL headers into build/headers, from PyPI's wheels, where no toolkit has them
 set -eu
 
-build="g++ make pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libdw-dev libelf-dev libunwind8 libyaml-cpp-dev libtomlplusplus-dev zlib1g-dev libsodium-dev node-d3 chromium-headless-shell
+build="g++ make iproute2 pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libdw-dev libelf-dev libunwind8 libyaml-cpp-dev libtomlplusplus-dev zlib1g-dev libsodium-dev node-d3 chromium-headless-shell
   openmpi-bin libopenmpi-dev mpich libmpich-dev gfortran libgtest-dev libbenchmark-dev python3-mpi4py libgloo-dev
   clang libclang-rt-14-dev clang-format clang-tidy"
 apps="netpipe-openmpi scalapack-mpi-test python3-mpi4py python3-numpy libhdf5-openmpi-dev libhdf5-mpich-dev

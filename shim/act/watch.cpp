@@ -79,7 +79,7 @@ void Watch::look_at_nodes(bool last) {
     nodes_->refresh(asked, kLatePatience);
   }
   observer_.expect_copies_since(last ? 0 : monotonic_ns() - kCopiesFresh);
-  for (const std::string& warning : nodes_->take_warnings()) log().say(LogLevel::Warning, warning);
+  for (const Coordinator::Notice& notice : nodes_->take_notices()) log().say(notice.level, notice.text);
 }
 
 /// Another node's leader, or accelrun, decides.
@@ -89,7 +89,7 @@ bool Watch::is_led() {
     report_upwards();
     return true;
   }
-  if (!std::exchange(said_alone_, true)) {
+  if (superior_->is_alone_for_long() && !std::exchange(said_alone_, true)) {
     log().say(LogLevel::Warning,
               fmt::format("accelrun cannot be reached from {}: its ranks are judged without those of other "
                           "hosts until it can be",

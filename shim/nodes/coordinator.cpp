@@ -124,7 +124,7 @@ void Coordinator::accept_all(int listener, std::int64_t now_ns) {
 /// One line for all of them: whoever scans ports fills no log.
 void Coordinator::refuse(const Connection& connection, const std::string& why) {
   if (std::exchange(refused_, true)) return;
-  warnings_.push_back(fmt::format("a connection from {} was refused: {}; others are refused without a word",
+  warn(fmt::format("a connection from {} was refused: {}; others are refused without a word",
                                   connection.peer, why));
 }
 
@@ -162,13 +162,14 @@ void Coordinator::drop(int fd, std::int64_t now_ns) {
   if (found == connections_.end()) return;
   if (Node* const node = found->second.node; node != nullptr && node->connection == fd) {
     node->connection = -1;
-    node->gone_ns = now_ns;
+    const bool ended = found->second.link.was_ended();
+    node->gone_ns = ended ? now_ns : 0;
     node->incoming.clear();
     queued_ -= std::exchange(node->incoming_bytes, 0);
     node->standing_ns = 0;
     node->alarms.clear();
     node->answering.clear();
-    if (!node->left) {
+    if (ended && !node->left) {
       // Before a launcher ends the others for it: how they are now is what will be told.
       node->doubt = true;
       rounds_.push_back({node->number, 0, {}, 0, now_ns, node->leader});
@@ -209,8 +210,7 @@ bool Coordinator::take_of_stranger(Connection& connection, const WireFrame& fram
     node.left = true;  // whoever led there before has handed it over
     drop(node.connection, now_ns);
   }
-  if (node.silent)
-    warnings_.push_back(fmt::format("{} is heard again; its ranks are judged with the others", node.host));
+  hear_again(node);
   node.host = text_of(connection.hello.host);
   node.leader = connection.hello.leader;
   node.connection = own;
@@ -322,6 +322,12 @@ void Coordinator::ask(Node& node, const Fetch& fetch, std::int64_t now_ns) {
   send_now(node.connection);
 }
 
+void Coordinator::hear_again(Node& node) {
+  if (!std::exchange(node.silent, false)) return;
+  notices_.push_back(
+      {LogLevel::Info, fmt::format("{} is heard again; its ranks are judged with the others", node.host)});
+}
+
 void Coordinator::lose(Node& node, std::int64_t now_ns) {
   if (node.left || std::exchange(node.lost, true)) return;
   rounds_.push_back({node.number, 0, {}, 0, node.gone_ns != 0 ? node.gone_ns : now_ns, 0});
@@ -367,19 +373,16 @@ void Coordinator::tick(std::int64_t now_ns) {
       node.heard_ns = now_ns;
       if (node.gone_ns != 0) node.gone_ns = now_ns;
     }
-    if (node.connection < 0) {
+    if (node.gone_ns != 0) {
       if (now_ns - node.gone_ns > kReturnPatience) lose(node, now_ns);
       continue;
     }
-    if (now_ns - node.heard_ns > kSilence && !std::exchange(node.silent, true)) {
-      warnings_.push_back(
-          fmt::format("nothing has been heard of {} for {} s: its ranks are not judged until it is back",
-                      node.host, kSilence / 1'000'000'000));
+    if (!node.left && now_ns - node.heard_ns > kSilence && !std::exchange(node.silent, true)) {
+      warn(fmt::format("nothing has been heard of {} for {} s: its ranks are not judged until it is back",
+                       node.host, kSilence / 1'000'000'000));
     }
-    if (node.silent && is_heard(node, now_ns)) {
-      node.silent = false;
-      warnings_.push_back(fmt::format("{} is heard again; its ranks are judged with the others", node.host));
-    }
+    if (node.connection < 0) continue;
+    if (is_heard(node, now_ns)) hear_again(node);
     if (ping) {
       connections_[node.connection].link.send(FrameKind::Ping, Ping{monotonic_ns()});
       send_now(node.connection);
@@ -469,7 +472,7 @@ bool Coordinator::show() {
     if (!good) copies.drop();
     if (wrong.empty()) continue;
     const std::lock_guard lock(mutex_);
-    warnings_.push_back(std::move(wrong));
+    warn(std::move(wrong));
   }
   const std::lock_guard lock(mutex_);
   for (auto& [id, node] : nodes_) {
@@ -523,15 +526,15 @@ void Coordinator::finish(std::int64_t patience_ns) {
     }
     const std::int64_t now_ns = monotonic_ns();
     for (auto& [id, node] : nodes_) {
-      if (node.connection < 0) lose(node, now_ns);
+      if (node.gone_ns != 0) lose(node, now_ns);
     }
   }
   show();
 }
 
-std::vector<std::string> Coordinator::take_warnings() {
+std::vector<Coordinator::Notice> Coordinator::take_notices() {
   const std::lock_guard lock(mutex_);
-  return std::exchange(warnings_, {});
+  return std::exchange(notices_, {});
 }
 
 }  // namespace accel

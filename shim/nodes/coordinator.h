@@ -15,6 +15,7 @@
 #include "nodes/messages.h"
 #include "nodes/record_copies.h"
 #include "record/run_directory.h"
+#include "settings/settings.h"
 
 namespace accel {
 
@@ -57,7 +58,11 @@ class Coordinator {
   /// lost.
   void finish(std::int64_t patience_ns);
   /// What is to be said, once each.
-  std::vector<std::string> take_warnings();
+  struct Notice {
+    LogLevel level;
+    std::string text;
+  };
+  std::vector<Notice> take_notices();
 
   static constexpr std::size_t kMostStrangers = 64;
   static constexpr std::size_t kMostNodes = 65536;
@@ -73,7 +78,7 @@ class Coordinator {
     int connection = -1;  ///< its descriptor; -1: none
     ClockOffset clock;
     std::int64_t heard_ns = 0;
-    std::int64_t gone_ns = 0;  ///< when the connection ended; 0: it stands
+    std::int64_t gone_ns = 0;  ///< when the other side has ended the connection; 0: it has not
     std::int32_t leader = 0;
     bool doubt = false;  ///< the leader is taken to be gone until somebody says how it is
     bool left = false;   ///< it has said goodbye
@@ -113,6 +118,8 @@ class Coordinator {
   bool take(Connection& connection, const WireFrame& frame, std::int64_t now_ns);
   bool take_of_stranger(Connection& connection, const WireFrame& frame, std::int64_t now_ns);
   bool take_beat(Node& node, std::string_view body);
+  void warn(std::string text) { notices_.push_back({LogLevel::Warning, std::move(text)}); }
+  void hear_again(Node& node);
   void refuse(const Connection& connection, const std::string& why);
   void drop(int fd, std::int64_t now_ns);
   void tick(std::int64_t now_ns);
@@ -141,7 +148,7 @@ class Coordinator {
   std::map<std::uint64_t, Node> nodes_;
   std::vector<Round> rounds_;
   std::size_t queued_ = 0;
-  std::vector<std::string> warnings_;
+  std::vector<Notice> notices_;
   bool refused_ = false;
   bool wanted_ = false;
   std::int64_t ticked_ns_ = 0;

@@ -52,7 +52,10 @@ void Link::send_some() {
     const ssize_t written = ::send(socket_.get(), out_.data() + sent_, unsent(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (written <= 0) {
       if (written < 0 && errno == EINTR) continue;
-      if (written < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOTCONN) close();
+      if (written < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOTCONN) {
+        ended_ = errno == EPIPE || errno == ECONNRESET;
+        close();
+      }
       return;
     }
     sent_ += static_cast<std::size_t>(written);
@@ -78,7 +81,10 @@ void Link::pump() {
       continue;
     }
     if (got < 0 && errno == EINTR) continue;
-    if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOTCONN)) close();
+    if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOTCONN)) {
+      ended_ = got == 0 || errno == ECONNRESET;
+      close();
+    }
     return;
   }
   if (is_broken()) close();

@@ -24,6 +24,8 @@ class Link {
   /// is none any more.
   bool is_open() const { return is_ours(); }
   void close();
+  /// It was the other side that has ended the connection, and not the way there.
+  bool was_ended() const { return ended_; }
   int fd() const { return socket_.get(); }
   /// What poll is to wait for.
   short events() const;
@@ -55,6 +57,7 @@ class Link {
 
   FileDescriptor socket_;
   ino_t inode_ = 0;
+  bool ended_ = false;
   FrameParser parser_{kLongestOfStranger};
   std::string out_;
   std::size_t sent_ = 0;

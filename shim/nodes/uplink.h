@@ -46,6 +46,9 @@ class Uplink {
   /// We do.
   void leave() { leaves_ = true; }
   static constexpr std::int64_t kAloneAfter = 5'000'000'000;
+  /// It is worth a line.
+  bool is_alone_for_long() const { return !connected_ && now_ns_ - alone_since_ns_ >= kAloneForLong; }
+  static constexpr std::int64_t kAloneForLong = 60'000'000'000;
 
   /// What the coordinator wants, once.
   std::optional<Fetch> take_fetch() { return std::exchange(fetch_, std::nullopt); }

@@ -2,6 +2,7 @@
 // first of them with a real mpirun, the reports are the same as on one host.
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -45,7 +46,7 @@ class SeveralHosts : public ::testing::TestWithParam<Mpi> {
   /// Under accelrun on node1. `meanwhile`: a command on node1 that goes on beside.
   Outcome run_over(int count, const std::string& job, const std::string& variables = "",
                    const std::string& meanwhile = "") {
-    const std::string log = scratch_.path() + "/log." + std::to_string(++number_);
+    const std::string log = scratch_.path() + "/hosts." + std::to_string(++number_);
     std::string command =
         "ACCEL_LOG_FILE=" + log + " " + variables + " " + build_directory() + "/accelrun " + job;
     if (!meanwhile.empty()) command = "(" + meanwhile + ") & " + command;
@@ -81,6 +82,73 @@ TEST_P(SeveralHosts, MismatchesAreReportedAsOnOneHost) {
         << outcome;
     EXPECT_EQ(outcome.output.find("accel-"), std::string::npos) << outcome;
   }
+}
+
+TEST_P(SeveralHosts, WhoHasLeftOrStandsStillIsNamedAsOnOneHost) {
+  for (const auto& [fault, status] :
+       {std::pair("segv", 85), std::pair("_exit3", 82), std::pair("late", 81)}) {
+    SCOPED_TRACE(fault);
+    const Outcome outcome = run_over(4, launcher_over(4, 1) + faults(fault), "ACCEL_TIMEOUT=2");
+    const Outcome alone =
+        run(scratch_,
+            {GetParam(), Way::Launcher, 4, std::string("faults ") + fault, {{"ACCEL_TIMEOUT", "2"}}, {}});
+    EXPECT_EQ(outcome.status, status) << outcome;
+    EXPECT_NE(outcome.report.find("[accel] rank 1 of 4 on node2 (pid "), std::string::npos) << outcome;
+    EXPECT_EQ(normalise(outcome.report), normalise(alone.report)) << outcome;
+  }
+}
+
+TEST_P(SeveralHosts, ACircleAcrossHostsIsADeadlock) {
+  const Outcome outcome = run_over(4, launcher_over(4, 1) + faults("cycle"));
+  EXPECT_EQ(outcome.status, 81) << outcome;
+  for (const char* line : {"accel.DeadlockError: processes 0, 1 wait for each other in a circle.\n",
+                           "\n  process 0 waits in MPI_Barrier (#3 on communicator KEY) for process 1\n",
+                           "\n  process 1 waits in MPI_Barrier (#1 on communicator KEY) for process 0\n"})
+    EXPECT_NE(normalise(outcome.report).find(line), std::string::npos) << outcome;
+}
+
+TEST_P(SeveralHosts, AKilledRankThatWasAloneOnItsHostIsNamed) {
+  const Outcome outcome =
+      run_over(3, launcher_over(3, 1) + program(GetParam(), "steps") + " 5000 slow=0:1000 kill=1:500");
+  EXPECT_EQ(outcome.status, 82) << outcome;
+  EXPECT_NE(outcome.report.find("accel.EarlyExitError: process 1 was killed by signal 9 (SIGKILL) while "),
+            std::string::npos)
+      << outcome;
+  EXPECT_NE(outcome.report.find("signal 9 is inferred"), std::string::npos) << outcome;
+}
+
+/// What has nothing to do with the MPI.
+class Network : public SeveralHosts {};
+INSTANTIATE_TEST_SUITE_P(One, Network, ::testing::Values(Mpi::Mpich));
+
+TEST_P(Network, ALinkThatIsCutForAWhileIsNoFault) {
+  const Outcome outcome = run_over(2, launcher_over(2, 2) + program(GetParam(), "steps") + " 600 slow=0:3000",
+                                   "", "sleep 1; cut node2; sleep 7; heal node2");
+  EXPECT_EQ(outcome.status, 0) << outcome;
+  EXPECT_EQ(outcome.report,
+            "[accel] WARNING: nothing has been heard of node2 for 5 s: its ranks are not judged until it is "
+            "back\n")
+      << outcome;
+  EXPECT_GT(outcome.seconds, 8);
+}
+
+TEST_P(Network, AStrangerAtTheDoorIsRefusedAndDisturbsNothing) {
+  const std::string script = scratch_.path() + "/knock.sh";
+  std::ofstream(script) << R"(sleep 1
+for port in $(ss -Hltn | sed -n 's/.*10\.77\.0\.1:\([0-9]*\).*/\1/p'); do
+  for i in 1 2 3; do
+    timeout 1 bash -c "echo GET / HTTP/1.0 >/dev/tcp/10.77.0.1/$port" 2>/dev/null
+  done
+done
+)";
+  const Outcome outcome = run_over(2, launcher_over(2, 1) + program(GetParam(), "steps") + " 600 slow=0:3000",
+                                   "", "sh " + script);
+  EXPECT_EQ(outcome.status, 0) << outcome;
+  EXPECT_TRUE(outcome.report.starts_with("[accel] WARNING: a connection from 10.77.0.1:")) << outcome;
+  EXPECT_TRUE(
+      outcome.report.ends_with(" was refused: it is no libaccel; others are refused without a word\n"))
+      << outcome;
+  EXPECT_EQ(std::count(outcome.report.begin(), outcome.report.end(), '\n'), 1) << outcome;
 }
 
 }  // namespace

@@ -55,7 +55,11 @@ class Nodes : public ::testing::Test {
     return observer.observe().processes;
   }
 
-  std::vector<std::string> warnings() { return coordinator_.take_warnings(); }
+  std::vector<std::string> warnings() {
+    std::vector<std::string> result;
+    for (const auto& notice : coordinator_.take_notices()) result.push_back(notice.text);
+    return result;
+  }
 
   TemporaryDirectory directory_;
   const RunDirectory here_ = make_run("leader");
