@@ -188,11 +188,12 @@ $(BUILD)/bench/synthetic_run: $(BUILD)/tests/bench/synthetic_run.o $(CORE)
 	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ $(LIBRARIES))
 
 FUZZ_SECONDS ?= 60
-fuzz: ## Fuzz the reader of foreign recorder files (FUZZ_SECONDS=60)
+FUZZED := reader nodes
+fuzz: ## Fuzz the reader of foreign recorder files and what comes from other nodes (FUZZ_SECONDS=60 each)
 	@tests/deps.sh
-	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=build-fuzz CXX=clang++ 'CXXFLAGS=-O1 -g -fsanitize=fuzzer-no-link,address,undefined' 'LDFLAGS=-fsanitize=fuzzer,address,undefined' build-fuzz/fuzz/reader
-	@mkdir -p build-fuzz/corpus && ASAN_OPTIONS=detect_leaks=0 build-fuzz/fuzz/reader -artifact_prefix=build-fuzz/ -max_total_time=$(FUZZ_SECONDS) -max_len=65536 build-fuzz/corpus
-$(BUILD)/fuzz/reader: $(BUILD)/tests/fuzz/reader.o $(CORE)
+	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=build-fuzz CXX=clang++ 'CXXFLAGS=-O1 -g -fsanitize=fuzzer-no-link,address,undefined' 'LDFLAGS=-fsanitize=fuzzer,address,undefined' $(FUZZED:%=build-fuzz/fuzz/%)
+	@for target in $(FUZZED); do mkdir -p build-fuzz/corpus-$$target && ASAN_OPTIONS=detect_leaks=0 build-fuzz/fuzz/$$target -artifact_prefix=build-fuzz/$$target- -max_total_time=$(FUZZ_SECONDS) -max_len=65536 build-fuzz/corpus-$$target || exit; done
+$(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(CORE)
 	@mkdir -p $(@D)
 	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ $(LIBRARIES))
 
@@ -203,5 +204,5 @@ lint: ## clang-format and clang-tidy
 	@printf '%s\n' $(filter shim/%.cpp launcher/%.cpp,$(SOURCES)) | xargs -P $$(nproc) -n 3 sh -c \
 	  'clang-tidy --quiet "$$@" -- -std=c++20 -DFMT_HEADER_ONLY -Iinclude -Ishim -I. 2>/dev/null' lint
 
--include $(UNIT:.o=.d) $(JOBS:.o=.d) $(BUILD)/tests/bench/record.d $(BUILD)/tests/bench/synthetic_run.d $(BUILD)/tests/fuzz/reader.d
+-include $(UNIT:.o=.d) $(JOBS:.o=.d) $(BUILD)/tests/bench/record.d $(BUILD)/tests/bench/synthetic_run.d $(FUZZED:%=$(BUILD)/tests/fuzz/%.d)
 .PHONY: demo-nccl check-headers check-flight-recorder tests check-unit check-random

@@ -384,7 +384,7 @@ std::optional<Verdict> Waits::find_late(const JudgePolicy& policy) const {
   if (!timed_out && !late) return std::nullopt;
   Verdict verdict = verdict_for(timed_out ? VerdictKind::TimeOut : VerdictKind::Late, *longest);
   verdict.waited_ns = longest_ns;
-  if (longest->members != nullptr && longest->call.record.function == Function::NcclCommInitRank)
+  if (longest->members != nullptr && !longest->members->inter && !longest->members->twice)
     verdict.absent = longest->members->absent();
   if (longest->all_called) {
     verdict.details.emplace_back(

@@ -59,9 +59,16 @@ bool is_old_kernel() {
 std::string for_late(const Verdict& verdict) {
   if (is_old_kernel())
     return "This kernel is older than 5.5, below which such hangs were seen: accelrun doctor tries it.";
-  const bool somebody_missing =
-      !verdict.absent.empty() || std::any_of(verdict.parties.begin(), verdict.parties.end(),
-                                             [](const Party& party) { return party.blamed; });
+  const bool somebody_missing = std::any_of(verdict.parties.begin(), verdict.parties.end(),
+                                            [](const Party& party) { return party.blamed; });
+  if (!verdict.absent.empty() && !somebody_missing && verdict.function != Function::NcclCommInitRank) {
+    return "See whether the hosts of those ranks live and can be reached, and that libaccel is preloaded on "
+           "all "
+           "of them.";
+  }
+  if (!verdict.absent.empty() && !somebody_missing) {
+    return "See why those ranks have not come: a host that is slow or gone, a process that was not started.";
+  }
   if (!somebody_missing)
     return "All have made the call: look at the GPUs and the network (nvidia-smi, NCCL_DEBUG=INFO, accelrun "
            "doctor).";

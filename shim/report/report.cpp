@@ -402,11 +402,17 @@ std::string error_line(const Verdict& verdict) {
     case VerdictKind::Late: {
       const std::vector<int> waiting = waiting_ranks(verdict);
       const std::vector<int> absent(verdict.absent.begin(), verdict.absent.end());
-      const std::string who = !absent.empty()  ? fmt::format("rank{} {} of the communicator {} not called it",
-                                                            absent.size() == 1 ? "" : "s", rank_set(absent),
-                                                            absent.size() == 1 ? "has" : "have")
-                              : blamed.empty() ? "all have made the call"
-                                               : fmt::format("{} {} missing", processes(blamed), are(blamed));
+      const bool makes_it = verdict.function == Function::NcclCommInitRank;
+      const std::string ranks =
+          fmt::format("rank{} {} of the communicator", absent.size() == 1 ? "" : "s", rank_set(absent));
+      std::string who = blamed.empty() ? "" : fmt::format("{} {} missing", processes(blamed), are(blamed));
+      if (!absent.empty() && makes_it) {
+        who = fmt::format("{} {} not called it", ranks, absent.size() == 1 ? "has" : "have");
+      } else if (!absent.empty()) {
+        who += fmt::format("{}nothing is known of {}", who.empty() ? "" : "; ", ranks);
+      } else if (blamed.empty()) {
+        who = "all have made the call";
+      }
       return fmt::format("{}: {} {} in {} for {:.1f} s; {}.",
                          verdict.kind == VerdictKind::TimeOut ? "accel.TimeoutError" : "accel.LateWarning",
                          processes(waiting), waiting.size() == 1 ? "has waited" : "have waited", name,
