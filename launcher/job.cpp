@@ -78,7 +78,15 @@ class Job {
     }
     watch_.emplace(run_, *board_, request_.settings);
     log().configure(request_.settings, run_.run_id(), -1);
-    if (request_.several_hosts) listen();
+    if (request_.several_hosts) {
+      listen();
+    } else {
+      // An accelrun on each host, in front of torchrun: the ranks' NCCL tells where they meet.
+      watch_->meet_others([](void* (*run)(void*), void* argument) {
+        std::thread(run, argument).detach();
+        return true;
+      });
+    }
   }
   ~Job() {
     over_.store(true);
@@ -122,7 +130,7 @@ class Job {
   /// For the leaders of other hosts.
   void listen() {
     const Token token = Token::random();
-    nodes_.emplace(run_, *board_, token, request_.settings.interfaces);
+    nodes_.emplace(run_, *board_, token, run_.run_id(), listeners(request_.settings.interfaces));
     const std::string addresses = nodes_->addresses();
     if (addresses.empty()) {
       const std::string& asked = request_.settings.interfaces;
@@ -134,7 +142,6 @@ class Job {
     }
     variables_["ACCEL_COORDINATOR"] = addresses;
     token_ = token.text();
-    nodes_->expect_waits(request_.settings.warn_after_ns, request_.settings.timeout_ns);
     listener_ = std::thread([this] { nodes_->run(nodes_over_); });
     watch_->lead(*nodes_);
   }

@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 
 #include "judge/setup.h"
+#include "nodes/meeting.h"
 #include "record/futex.h"
 #include "record/process_stat.h"
 #include "report/log.h"
@@ -51,7 +53,7 @@ Watch::Watch(const RunDirectory& run, Board& board, const Settings& settings)
 
 void Watch::sleep(int also) {
   std::vector<pollfd> waiting{{bell_.get(), POLLIN, 0}, {also, POLLIN, 0}};
-  if (superior_ != nullptr) waiting.push_back(superior_->waits_for());
+  if (superior_) waiting.push_back(superior_->waits_for());
   if (nodes_ != nullptr) waiting.push_back({nodes_->bell(), POLLIN, 0});
   observer_.add_pollfds(waiting);
   poll(waiting.data(), waiting.size(), kInterval / 1'000'000);
@@ -66,9 +68,42 @@ void Watch::sleep(int also) {
   rung_ = true;
 }
 
-void Watch::follow(Uplink& superior) {
-  superior_ = &superior;
-  observer_.only_this_node();
+void Watch::lead(Coordinator& nodes) {
+  nodes_ = &nodes;
+  nodes.expect_waits(settings_.warn_after_ns, settings_.timeout_ns);
+}
+
+void Watch::follow(const Invitation& invitation) { superior_.emplace(run_, board_, invitation); }
+
+void Watch::meet() {
+  if (!house_open_ && board_.meeting.wanted.load() != 0) open_house();
+  const std::uint32_t stamp = board_.meeting.stamp.load();
+  if (stamp == met_ || stamp % 2 != 0) return;
+  met_ = stamp;
+  superior_.reset();
+  if (const auto invitation = invitation_of(board_)) follow(*invitation);
+}
+
+/// For as long as the process lives: its thread goes on.
+void Watch::open_house() {
+  FileDescriptor socket = open_meeting(board_);
+  if (!socket) return;
+  house_open_ = true;
+  Token token;
+  std::memcpy(token.bytes.data(), board_.meeting.host.token, token.bytes.size());
+  std::vector<FileDescriptor> sockets;
+  sockets.push_back(std::move(socket));
+  auto* const nodes = new Coordinator(run_, board_, token, kMeetingName, std::move(sockets));
+  const auto run = [](void* argument) -> void* {
+    static const std::atomic<bool> never{false};
+    try {
+      static_cast<Coordinator*>(argument)->run(never);
+    } catch (...) {
+      log().say(LogLevel::Warning, "other hosts are not received any more: each judges its own ranks");
+    }
+    return nullptr;
+  };
+  if (start_thread_(run, nodes)) lead(*nodes);
 }
 
 void Watch::look_at_nodes(bool last) {
@@ -153,8 +188,8 @@ bool Watch::rests_on_doubt(const Verdict& verdict) const {
   });
 }
 
-/// Meanwhile a launcher may have ended everybody else: what is told is how they were then. Only who else of that
-/// host was gone by then is known better now.
+/// Meanwhile a launcher may have ended everybody else: what is told is how they were then. Only who else of
+/// that host was gone by then is known better now.
 void Watch::settle_doubt() {
   const Verdict& verdict = doubtful_->verdict;
   Evidence& then = doubtful_->evidence;
@@ -195,6 +230,8 @@ bool Watch::is_news(const Verdict& verdict) const {
 int Watch::turn(bool last) {
   const std::uint32_t number = board_.looks_started.fetch_add(1) + 1;
   follow_log_level(board_);
+  if (start_thread_ != nullptr && !last) meet();
+  observer_.expect_copies_since(monotonic_ns() - kCopiesFresh);
   if (nodes_ != nullptr) look_at_nodes(last);
   if (last) observer_.rescan();
   evidence_ = observer_.observe();
@@ -203,7 +240,7 @@ int Watch::turn(bool last) {
   last_look_ns_ = evidence_.now_ns;
   if (last) policy_.timeout_ns = policy_.warn_after_ns = 0;
   for (const std::string& complaint : observer_.take_complaints()) log().say(LogLevel::Warning, complaint);
-  const bool judges = superior_ == nullptr || last || !is_led();
+  const bool judges = !superior_ || last || !is_led();
   if (doubtful_ && !nodes_->is_in_doubt()) settle_doubt();
   if (settings_.check != Check::Off && judges) {
     std::set<std::uint64_t> unsettled;

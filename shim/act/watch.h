@@ -29,9 +29,13 @@ class Watch {
   /// Called after the ranks were asked for their stacks, when this process is one of them.
   void on_stack_request(AnswerStacks answer) { answer_ = std::move(answer); }
   /// Judges the nodes whose leaders come to that coordinator, together with this one.
-  void lead(Coordinator& nodes) { nodes_ = &nodes; }
-  /// Judges nothing itself while a coordinator can be reached.
-  void follow(Uplink& superior);
+  void lead(Coordinator& nodes);
+  /// Judges nothing itself while that coordinator can be reached.
+  void follow(const Invitation& invitation);
+  /// Where nobody has called one of the two: does so when the run's processes find out where their hosts
+  /// meet. `start`: starts a thread.
+  using StartThread = bool (*)(void* (*run)(void*), void* argument);
+  void meet_others(StartThread start) { start_thread_ = start; }
   /// Ranks disappear because somebody outside ends the job: that is no fault.
   void expect_end() { policy_.ending = true; }
 
@@ -52,6 +56,8 @@ class Watch {
   int turn(bool last);
   void look_at_nodes(bool last);
   bool is_news(const Verdict& verdict) const;
+  void meet();
+  void open_house();
   bool rests_on_doubt(const Verdict& verdict) const;
   void settle_doubt();
   bool is_led();
@@ -79,7 +85,10 @@ class Watch {
   Evidence evidence_;
   AnswerStacks answer_;
   Coordinator* nodes_ = nullptr;
-  Uplink* superior_ = nullptr;
+  std::optional<Uplink> superior_;
+  StartThread start_thread_ = nullptr;
+  std::uint32_t met_ = 0;           ///< MeetingPoint::stamp, as it was followed
+  bool house_open_ = false;         ///< leaders of other hosts are received here, or cannot be
   std::uint32_t stacks_asked_ = 0;  ///< the latest request that other nodes know of
   bool rung_ = false;               ///< since the last turn
   std::size_t left_ = 0;            ///< processes that had left at the last alarm

@@ -82,7 +82,7 @@ class Agent {
       flush_stdio();
       if (const auto verdict = read_verdict(process_.run())) leave_elastic_error(*verdict);
       park_threads(*process_.recorder());
-      const bool sweeps = superior_ != nullptr && superior_->is_connected();
+      const bool sweeps = leadership_.held() && process_.invitation_of_launcher();
       end_process(process_.board(), status, sweeps ? &process_.run() : nullptr);
     }
     process_.recorder()->header().latest = ClockPair::now();
@@ -128,9 +128,10 @@ class Agent {
     if (!watch_) {
       watch_ = std::make_unique<Watch>(process_.run(), process_.board(), process_.settings());
       watch_->on_stack_request([this](std::uint32_t) { answer_stack_request(); });
-      if (const auto invitation = process_.invitation()) {
-        superior_ = std::make_unique<Uplink>(process_.run(), process_.board(), *invitation);
-        watch_->follow(*superior_);
+      if (const auto invitation = process_.invitation_of_launcher()) {
+        watch_->follow(*invitation);
+      } else {
+        watch_->meet_others(start_own_thread);
       }
       sweep_dead_runs(process_.settings().run_base, kSweepAge);
     }
@@ -143,7 +144,6 @@ class Agent {
 
   Process& process_ = Process::self();
   Leadership leadership_;
-  std::unique_ptr<Uplink> superior_;
   std::unique_ptr<Watch> watch_;
   bool logs_ = false;
   std::int64_t told_ns_ = 0;  ///< 0: no verdict yet; -1: it is not told

@@ -5,7 +5,7 @@
 
 namespace accel {
 
-bool start_own_thread(void* (*run)(void*)) {
+bool start_own_thread(void* (*run)(void*), void* argument) {
   sigset_t ours;
   sigset_t before;
   sigfillset(&ours);
@@ -13,7 +13,7 @@ bool start_own_thread(void* (*run)(void*)) {
   sigdelset(&ours, SIGBUS);
   pthread_sigmask(SIG_SETMASK, &ours, &before);
   pthread_t thread;
-  const int error = pthread_create(&thread, nullptr, run, nullptr);
+  const int error = pthread_create(&thread, nullptr, run, argument);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error == 0) pthread_detach(thread);
   return error == 0;

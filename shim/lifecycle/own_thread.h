@@ -5,6 +5,6 @@ namespace accel {
 
 /// Starts it detached, with all signals but SIGBUS blocked: they are the application's. False: no thread can
 /// be created.
-bool start_own_thread(void* (*run)(void*));
+bool start_own_thread(void* (*run)(void*), void* argument = nullptr);
 
 }  // namespace accel

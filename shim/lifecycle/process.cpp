@@ -25,6 +25,7 @@
 #include "lifecycle/signals.h"
 #include "lifecycle/stop_point.h"
 #include "lifecycle/unwind.h"
+#include "nodes/meeting.h"
 #include "record/base_name.h"
 #include "record/futex.h"
 #include "report/log.h"
@@ -103,6 +104,7 @@ void Process::join(int world_rank, int world_size, std::uint32_t library) {
   header.world_rank = world_rank;
   header.libraries |= library;
   header.phase = Phase::Running;
+  board_->leaving.store(0);
   header.python = has_python() ? 1 : 0;
   note_main_thread();
   // A process alone takes none of the few places.
@@ -293,22 +295,24 @@ void Process::finish_log() const {
   if (RunWriters::wanted(*board_, settings_)) RunWriters(*run_, *board_, settings_).finish(kPatience);
 }
 
-std::optional<Invitation> Process::invitation() const {
+std::optional<Invitation> Process::invitation_of_launcher() const {
   const std::string& id = run_->run_id();
   if (!launched_by_accelrun(id) || launched_here(id)) return std::nullopt;
-  return Invitation::from_environment();
+  return Invitation::from_environment(id);
 }
 
-/// The last one out of a node lets accelrun, on another one, have what it has not seen yet, and removes what
-/// accelrun cannot.
+bool Process::is_invited() { return std::getenv("ACCEL_COORDINATOR") != nullptr; }
+
+/// The last one out of a node lets whoever judges, on another one, have what it has not seen yet, and removes
+/// what accelrun there cannot.
 void Process::take_leave() const {
   constexpr std::int64_t kPatience = 2'000'000'000;
-  const auto invitation = this->invitation();
+  const auto launcher = invitation_of_launcher();
+  const auto invitation = launcher ? launcher : invitation_of(*board_);
   // Two may find at the same moment that all others have left.
   if (!invitation || board_->leaving.exchange(1) != 0) return;
   say_goodbye(*run_, *board_, *invitation, kPatience);
-  board_->leaving.store(0);
-  run_->remove();
+  if (launcher) run_->remove();
 }
 
 bool Process::has_verdict() const {

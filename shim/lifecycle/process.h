@@ -42,7 +42,10 @@ class Process {
   std::uint64_t world_key() const { return world_key_; }
 
   /// Of the accelrun that has started this job from another host.
-  std::optional<Invitation> invitation() const;
+  std::optional<Invitation> invitation_of_launcher() const;
+
+  /// Whether accelrun brings the job's hosts together.
+  static bool is_invited();
 
   /// Exit status of a verdict by which this process is to end; 0: none. Signal-safe.
   int ordered_end() const;

@@ -37,12 +37,13 @@ constexpr std::size_t kMostCommunicators = std::size_t{1} << 20;
 
 }  // namespace
 
-Coordinator::Coordinator(const RunDirectory& run, Board& board, const Token& token,
-                         const std::string& interfaces)
+Coordinator::Coordinator(const RunDirectory& run, Board& board, const Token& token, std::string name,
+                         std::vector<FileDescriptor> listeners)
     : run_(run),
       board_(board),
       token_(token),
-      listeners_(listeners(interfaces)),
+      name_(std::move(name)),
+      listeners_(std::move(listeners)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       bell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   for (const FileDescriptor& listener : listeners_) {
@@ -124,8 +125,8 @@ void Coordinator::accept_all(int listener, std::int64_t now_ns) {
 /// One line for all of them: whoever scans ports fills no log.
 void Coordinator::refuse(const Connection& connection, const std::string& why) {
   if (std::exchange(refused_, true)) return;
-  warn(fmt::format("a connection from {} was refused: {}; others are refused without a word",
-                                  connection.peer, why));
+  warn(fmt::format("a connection from {} was refused: {}; others are refused without a word", connection.peer,
+                   why));
 }
 
 void Coordinator::send_now(int fd) {
@@ -187,7 +188,7 @@ bool Coordinator::take_of_stranger(Connection& connection, const WireFrame& fram
       refuse(connection, "it is no libaccel");
       return false;
     }
-    connection.reception.emplace(token_, run_.run_id());
+    connection.reception.emplace(token_, name_);
     auto challenge = connection.reception->challenge(connection.hello);
     if (!challenge) {
       refuse(connection, challenge.error);

@@ -21,8 +21,9 @@ namespace accel {
 
 class Coordinator {
  public:
-  /// Listens from now on; `interfaces` as listeners() takes them.
-  Coordinator(const RunDirectory& run, Board& board, const Token& token, const std::string& interfaces);
+  /// Receives leaders at those sockets who call the run `name`.
+  Coordinator(const RunDirectory& run, Board& board, const Token& token, std::string name,
+              std::vector<FileDescriptor> listeners);
   ~Coordinator();
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
@@ -47,8 +48,8 @@ class Coordinator {
   bool look(bool asked = false);
   /// Lets all nodes that can be heard send what has changed, and shows it. `stack_request`: as Fetch's.
   void refresh(std::uint32_t stack_request, std::int64_t patience_ns);
-  /// Somebody who led a node is gone, and it is not known yet whether it has died or only its connection: what
-  /// follows from its death is not certain.
+  /// Somebody who led a node is gone, and it is not known yet whether it has died or only its connection:
+  /// what follows from its death is not certain.
   bool is_in_doubt() const;
   /// The look is over that look() began: whoever has asked for it is told.
   void looked();
@@ -138,6 +139,7 @@ class Coordinator {
   const RunDirectory& run_;
   Board& board_;
   Token token_;
+  std::string name_;
   std::vector<FileDescriptor> listeners_;
   FileDescriptor epoll_;
   FileDescriptor bell_;

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <sstream>
 
@@ -151,6 +152,25 @@ std::string SocketAddress::text() const {
   return fmt::format("[{}]:{}", host, ntohs(six.sin6_port));
 }
 
+std::uint16_t SocketAddress::port() const {
+  sockaddr_in four;  // both families have it at the same place
+  static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
+  std::memcpy(&four, bytes, sizeof four);
+  return ntohs(four.sin_port);
+}
+
+FileDescriptor listen_at(const SocketAddress& address) {
+  constexpr int kBacklog = 4096;
+  const int on = 1;
+  FileDescriptor socket(::socket(address.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  // What is left of connections to whoever listened before does not count.
+  if (socket) setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const auto* const place = reinterpret_cast<const sockaddr*>(address.bytes);
+  if (socket && (bind(socket.get(), place, address.length) != 0 || listen(socket.get(), kBacklog) != 0))
+    socket.reset();
+  return socket;
+}
+
 FileDescriptor start_connecting(const SocketAddress& to) {
   FileDescriptor socket(::socket(to.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return socket;
@@ -194,7 +214,6 @@ bool is_global(const sockaddr* address) {
 
 std::vector<FileDescriptor> listeners(const std::string& interfaces) {
   constexpr std::size_t kMost = 8;  // addresses that a leader tries one after another
-  constexpr int kBacklog = 4096;
   std::vector<FileDescriptor> result;
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return result;
@@ -206,10 +225,11 @@ std::vector<FileDescriptor> listeners(const std::string& interfaces) {
       if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != family || !up || !chosen ||
           !is_global(one->ifa_addr))
         continue;
-      FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-      const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-      if (socket && bind(socket.get(), one->ifa_addr, length) == 0 && listen(socket.get(), kBacklog) == 0)
-        result.push_back(std::move(socket));
+      SocketAddress address{};
+      address.family = family;
+      address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+      std::memcpy(address.bytes, one->ifa_addr, address.length);
+      if (FileDescriptor socket = listen_at(address)) result.push_back(std::move(socket));
     }
   }
   freeifaddrs(all);

@@ -75,12 +75,16 @@ struct SocketAddress {
   /// Of its other end.
   static std::optional<SocketAddress> of_peer(int socket);
   std::string text() const;
+  std::uint16_t port() const;
 };
 
 /// Starts to connect. An invalid descriptor: that cannot work.
 FileDescriptor start_connecting(const SocketAddress& to);
 /// Whether it has worked. Nothing: not decided yet.
 std::optional<bool> has_connected(int socket);
+
+/// A socket that listens there; port 0: at any. An invalid descriptor: it cannot.
+FileDescriptor listen_at(const SocketAddress& address);
 
 /// A socket that listens at an address that other hosts can reach, one for each: of the interfaces that are
 /// up and called as `interfaces` says ("eth0,ib0", or "eth" for all that begin so; empty: all but loopback),

@@ -34,13 +34,13 @@ std::uint64_t node_of(Board& board) {
 
 }  // namespace
 
-std::optional<Invitation> Invitation::from_environment() {
+std::optional<Invitation> Invitation::from_environment(const std::string& run_id) {
   const char* const where = std::getenv("ACCEL_COORDINATOR");
   const char* const secret = std::getenv("ACCEL_TOKEN");
   if (where == nullptr || secret == nullptr) return std::nullopt;
   const auto token = Token::parse(secret);
   if (!token) return std::nullopt;
-  Invitation invitation{{}, *token};
+  Invitation invitation{run_id, {}, *token};
   std::istringstream words(where);
   for (std::string word; std::getline(words, word, ',');) {
     if (const auto address = SocketAddress::parse(word)) invitation.addresses.push_back(*address);
@@ -79,9 +79,13 @@ void Uplink::connect() {
   if (connecting_) {
     const auto decided = has_connected(link_.fd());
     if (!decided && now_ns_ - tried_ns_ < kConnectPatience) return;
-    if (!decided.value_or(false)) return disconnect();
+    if (!decided.value_or(false)) {
+      ++refusals_;
+      return disconnect();
+    }
+    refusals_ = 0;
     connecting_ = false;
-    introduction_.emplace(invitation_.token, run_.run_id(), host_name(), node_of(board_));
+    introduction_.emplace(invitation_.token, invitation_.run, host_name(), node_of(board_));
     link_.send(FrameKind::Hello, introduction_->hello());
     tried_ns_ = now_ns_;
   }
@@ -267,7 +271,7 @@ void say_goodbye(const RunDirectory& run, Board& board, const Invitation& invita
   uplink.leave();
   std::optional<std::uint32_t> alarm;
   const std::int64_t deadline = monotonic_ns() + patience_ns;
-  while (monotonic_ns() < deadline && !(alarm && uplink.is_seen(*alarm))) {
+  while (monotonic_ns() < deadline && !(alarm && uplink.is_seen(*alarm)) && !uplink.is_refused()) {
     const Evidence evidence = observer.observe();
     uplink.turn(evidence);
     if (!uplink.is_connected()) alarm.reset();

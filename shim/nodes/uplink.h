@@ -20,12 +20,15 @@ namespace accel {
 
 /// Where the run's coordinator listens, and the secret that it knows us by.
 struct Invitation {
+  std::string run;  ///< as the coordinator calls it
   std::vector<SocketAddress> addresses;
   Token token;
 
   /// From ACCEL_COORDINATOR ("10.0.0.1:4711,[fd00::1]:4711") and ACCEL_TOKEN. Nothing: we are not invited.
-  static std::optional<Invitation> from_environment();
+  static std::optional<Invitation> from_environment(const std::string& run_id);
 };
+/// What all hosts call a run in which they meet by themselves: each has a run id of its own.
+inline constexpr const char* kMeetingName = "meeting";
 
 /// Used by one thread.
 class Uplink {
@@ -58,6 +61,9 @@ class Uplink {
   };
   std::optional<Order> take_order() { return std::exchange(order_, std::nullopt); }
 
+  /// Nobody listens there, as often as it was tried.
+  bool is_refused() const { return refusals_ > 2 * invitation_.addresses.size(); }
+
   /// Sends what has changed in the recorder files of the evidence's processes.
   void send_copies(const Fetch& fetch, const Evidence& evidence);
 
@@ -84,6 +90,7 @@ class Uplink {
   bool connected_ = false;
   bool leaves_ = false;
   std::size_t next_address_ = 0;
+  std::size_t refusals_ = 0;  ///< one after another
   std::int64_t now_ns_ = 0;
   std::int64_t alone_since_ns_ = 0;
   std::int64_t tried_ns_ = 0;

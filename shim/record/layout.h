@@ -414,6 +414,26 @@ struct StopRequest {
   AgreedStop stop;
 };
 
+/// Where leaders of other hosts are received, and the secret that they are known by.
+struct MeetingPlace {
+  std::uint8_t address[16];  ///< as the network has it; IPv4: the first four
+  std::uint16_t port;
+  std::uint8_t family;  ///< 4 or 6
+  std::uint8_t unused;
+  std::uint8_t token[32];
+};
+
+/// What this host's processes know of such places, see nodes/meeting.h.
+struct MeetingPoint {
+  std::atomic<std::uint32_t>
+      wanted;                       ///< whether this host's leader is to receive others; 2: `host` says where
+  std::atomic<std::uint32_t> port;  ///< where it does so; futex; 0: it does not yet
+  std::atomic<std::uint32_t> stamp;    ///< changes with `guest`; odd: being written; 0: there is none
+  std::atomic<std::uint32_t> members;  ///< of the communicator that `guest` comes from
+  MeetingPlace host;
+  MeetingPlace guest;  ///< where the hosts of that communicator meet; perhaps here
+};
+
 /// The one page that all processes of a run share: how the leader and the others call each other. Zero-filled
 /// is its valid initial state, so that whoever comes first need not be known.
 struct Board {
@@ -429,7 +449,8 @@ struct Board {
   std::atomic<std::uint32_t> notes;            ///< 1: a program has said something (Note)
   std::atomic<std::uint32_t> log_level;        ///< 1 + LogLevel, asked for from outside; 0: none is
   std::atomic<std::uint64_t> node;             ///< drawn by the first leader that talks to a coordinator
-  std::atomic<std::uint32_t> leaving;          ///< 1: the last process of this node is saying goodbye to it
+  std::atomic<std::uint32_t> leaving;  ///< 1: the last process of this node says goodbye to it, or has
+  MeetingPoint meeting;
   StopRequest stop;
   World worlds[kMaxWorlds];
 

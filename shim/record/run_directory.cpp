@@ -139,7 +139,11 @@ LauncherIdentity launcher_identity(bool uses_mpi) {
     if (uses_mpi) return {process_identity("pid", getpid())};
     if (const std::string id = text("TORCHELASTIC_RUN_ID"); !id.empty())
       return {plain("torch-" + id + "." + text("MASTER_PORT"))};
-    return {process_identity("parent", getppid()), !text("RANK").empty() && !text("WORLD_SIZE").empty()};
+    LauncherIdentity identity{process_identity("parent", getppid()),
+                              !text("RANK").empty() && !text("WORLD_SIZE").empty()};
+    if (identity.names_job && !text("MASTER_ADDR").empty() && !text("MASTER_PORT").empty())
+      identity.everywhere = plain("master-" + text("MASTER_ADDR") + "." + text("MASTER_PORT"));
+    return identity;
   }
   // Hydra tells its processes no job id, but they all descend from one proxy; a shell may stand between.
   std::int32_t ancestor = getppid();

@@ -151,5 +151,48 @@ done
   EXPECT_EQ(std::count(outcome.report.begin(), outcome.report.end(), '\n'), 1) << outcome;
 }
 
+/// NCCL without accelrun, on stand-ins for GPUs, as torchrun starts it on each host: the ncclUniqueId tells
+/// the hosts' leaders where to meet.
+class NcclHosts : public SeveralHosts {
+ protected:
+  /// Two ranks on each of two hosts. `before`: what starts them, on each.
+  Outcome run_nccl(const std::string& what, const std::string& before, const std::string& variables = "") {
+    const std::string name = std::to_string(++number_);
+    const std::string script = scratch_.path() + "/start." + name;
+    const std::string log = scratch_.path() + "/hosts." + name;
+    const std::string meeting = scratch_.path() + "/meeting." + name;
+    std::ofstream(script) << "export NCCL_SOCKET_IFNAME=eth0 TORCHELASTIC_RUN_ID=job MASTER_ADDR=node1 "
+                             "MASTER_PORT=29500 RENDEZVOUS=" +
+                                 meeting + " ACCEL_LOG_FILE=" + log + " " + variables +
+                                 "\nexport SPAWN_HOST=$1/2\n" + before + " " + source_directory() +
+                                 "/tests/programs/spawn.py 2 " + what + "\n";
+    Outcome outcome =
+        run_shell("mkdir " + meeting + "; " + hosts(2) + "sh -c \"on node2 sh " + script + " 1 & sh " +
+                  script + " 0; first=\\$?; wait \\$!; echo status \\$?; exit \\$first\"");
+    outcome.report = text_of(log);
+    return outcome;
+  }
+  static std::string nccl(const std::string& words) { return program(Mpi::Nccl, words); }
+};
+INSTANTIATE_TEST_SUITE_P(One, NcclHosts, ::testing::Values(Mpi::Nccl));
+
+TEST_P(NcclHosts, MeetByTheUniqueIdAndReportAsOneHost) {
+  const std::string bare = "LD_PRELOAD=" + library();
+  const Outcome healthy = run_nccl(nccl("ring"), bare);
+  EXPECT_EQ(healthy.status, 0) << healthy;
+  EXPECT_EQ(healthy.report, "") << healthy;
+  EXPECT_NE(healthy.output.find("status 0\n"), std::string::npos) << healthy;
+  for (const auto& [fault, status] : {std::pair("count", 80), std::pair("kind", 80)}) {
+    SCOPED_TRACE(fault);
+    const Outcome alone = run(scratch_, {Mpi::Nccl, Way::Bare, 4, std::string("faults ") + fault, {}, {}});
+    for (const std::string& way : {bare, build_directory() + "/accelrun"}) {
+      const Outcome outcome = run_nccl(nccl("faults ") + fault, way);
+      EXPECT_EQ(outcome.status, status) << outcome;
+      EXPECT_NE(outcome.output.find("status 80\n"), std::string::npos) << outcome;
+      EXPECT_EQ(normalise(outcome.report), normalise(alone.report)) << outcome;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace accel::testing

@@ -1,5 +1,7 @@
 // Communicators come and go: written out, since each function is different.
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 
 #include "interpose/export.h"
 #include "interpose/nccl/errors.h"
@@ -7,6 +9,8 @@
 #include "interpose/nccl/profiler.h"
 #include "interpose/nccl/wrapper.h"
 #include "lifecycle/agent.h"
+#include "lifecycle/process.h"
+#include "nodes/meeting.h"
 
 namespace accel::nccl {
 namespace {
@@ -123,6 +127,44 @@ int alone(const Session& now, Function function, Communicator& own, Agreement ag
   return result;
 }
 
+bool all_ranks_are_here() {
+  const auto number = [](const char* name) {
+    const char* const text = std::getenv(name);
+    return text != nullptr && *text != '\0' ? std::atoi(text) : -1;
+  };
+  for (const auto& [here, all] :
+       {std::pair("LOCAL_WORLD_SIZE", "WORLD_SIZE"), std::pair("MPI_LOCALNRANKS", "PMI_SIZE"),
+        std::pair("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE")}) {
+    if (number(here) > 0 && number(here) == number(all)) return true;
+  }
+  return number("SLURM_STEP_NUM_NODES") == 1;
+}
+
+/// The id is on its way to all ranks: it tells their hosts' leaders where to meet. With NCCL_COMM_ID the ids
+/// of all ranks must be the same, so that nothing may be added.
+void invite(UniqueId& id) {
+  constexpr std::int64_t kPatience = 300'000'000;
+  constexpr std::uint64_t kOfCommId = 0x0280028002800280;  // NCCL_MAGIC, bootstrap.cc
+  if (std::getenv("NCCL_COMM_ID") != nullptr || id.words[0] == kOfCommId || all_ranks_are_here()) return;
+  Process& process = Process::self();
+  if (!process.start(kUsesNccl) || process.is_invited()) return;
+  start_agent();
+  UniqueIdBytes bytes;
+  std::memcpy(bytes.data(), &id, bytes.size());
+  const auto place = host_meeting(process.board(), process.run(), bytes, kPatience);
+  if (!place) return;
+  put_place(bytes, *place);
+  std::memcpy(&id, bytes.data(), bytes.size());
+}
+
+void attend(const UniqueId& id, int size) {
+  UniqueIdBytes bytes;
+  std::memcpy(bytes.data(), &id, bytes.size());
+  Process& process = Process::self();
+  if (const auto place = place_in(bytes); place && !process.is_invited())
+    attend_meeting(process.board(), process.run(), *place, size);
+}
+
 }  // namespace
 }  // namespace accel::nccl
 
@@ -137,11 +179,19 @@ using nccl::UniqueId;
   auto* const next = real.get<int(__VA_ARGS__)>(CALLER); \
   if (next == nullptr) return nccl::lacks(real.name())
 
+ACCEL_EXPORT int ncclGetUniqueId(UniqueId* id) {
+  REAL(GetUniqueId, UniqueId*);
+  const int result = next(id);
+  if (result == nccl::kSuccess && id != nullptr && thread_state.nested == 0) nccl::invite(*id);
+  return result;
+}
+
 ACCEL_EXPORT int ncclCommInitRank(Handle* comm, int size, UniqueId id, int rank) {
   REAL(CommInitRank, Handle*, int, UniqueId, int);
   if (thread_state.nested != 0 || !nccl::valid(rank, size)) return next(comm, size, id, rank);
   const nccl::Key key = nccl::key_of(id, rank);
   const Session* now = nccl::start(rank, size, key.value);
+  if (now != nullptr) nccl::attend(id, size);
   if (now == nullptr) return next(comm, size, id, rank);
   return nccl::create(*now, key, rank, size, comm, CALLER, FRAME, [&] { return next(comm, size, id, rank); });
 }
@@ -151,6 +201,7 @@ ACCEL_EXPORT int ncclCommInitRankConfig(Handle* comm, int size, UniqueId id, int
   if (thread_state.nested != 0 || !nccl::valid(rank, size)) return next(comm, size, id, rank, config);
   const nccl::Key key = nccl::key_of(id, rank);
   const Session* now = nccl::start(rank, size, key.value);
+  if (now != nullptr) nccl::attend(id, size);
   if (now == nullptr) return next(comm, size, id, rank, config);
   return nccl::create(*now, key, rank, size, comm, CALLER, FRAME,
                       [&] { return next(comm, size, id, rank, config); });
@@ -163,6 +214,7 @@ ACCEL_EXPORT int ncclCommInitRankScalable(Handle* comm, int size, int rank, int 
     return next(comm, size, rank, count, ids, config);
   const nccl::Key key = nccl::key_of(ids[0], rank);
   const Session* now = nccl::start(rank, size, key.value);
+  if (now != nullptr) nccl::attend(ids[0], size);
   if (now == nullptr) return next(comm, size, rank, count, ids, config);
   return nccl::create(*now, key, rank, size, comm, CALLER, FRAME,
                       [&] { return next(comm, size, rank, count, ids, config); });

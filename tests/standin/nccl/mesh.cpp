@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <gloo/transport/tcp/device.h>
+#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -113,6 +114,25 @@ class ExchangeStore : public gloo::rendezvous::Store {
   std::vector<Bytes> all_;
 };
 
+/// Of the interface that NCCL_SOCKET_IFNAME begins, as with NCCL; else all ranks are on this host.
+in_addr own_address() {
+  in_addr result{htonl(INADDR_LOOPBACK)};
+  const char* const name = std::getenv("NCCL_SOCKET_IFNAME");
+  ifaddrs* all = nullptr;
+  if (name == nullptr || getifaddrs(&all) != 0) return result;
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET ||
+        std::strncmp(one->ifa_name, name, std::strlen(name)) != 0)
+      continue;
+    sockaddr_in four;
+    std::memcpy(&four, one->ifa_addr, sizeof four);
+    result = four.sin_addr;
+    break;
+  }
+  freeifaddrs(all);
+  return result;
+}
+
 constexpr std::uint64_t kReady = std::uint64_t{1} << 61;
 constexpr std::uint64_t kSize = std::uint64_t{1} << 60;
 
@@ -122,7 +142,7 @@ bool start_root(ncclUniqueId& id) {
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   Handle handle{};
   handle.address.sin_family = AF_INET;
-  handle.address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  handle.address.sin_addr = own_address();
   socklen_t length = sizeof handle.address;
   auto* const address = reinterpret_cast<sockaddr*>(&handle.address);
   if (bind(listener, address, length) != 0 || listen(listener, 1024) != 0 ||
@@ -178,7 +198,7 @@ void ignore_broken_pipes() {
 
 Mesh::Mesh(int rank, int size, const Exchange& exchange) {
   ignore_broken_pipes();
-  static auto device = gloo::transport::tcp::CreateDevice("127.0.0.1");
+  static auto device = gloo::transport::tcp::CreateDevice(inet_ntoa(own_address()));
   context_ = std::make_shared<gloo::rendezvous::Context>(rank, size);
   context_->setTimeout(std::chrono::hours(24));
   if (size == 1) return;
