@@ -148,7 +148,8 @@ void Watch::serve() {
 
 void Watch::obey(const Uplink::Order& order) {
   publish_file("verdict.json", order.verdict + "\n");
-  if (order.end.status == 0) return;
+  ordered_ = static_cast<int>(order.end.status);
+  if (ordered_ == 0) return;
   expect_ends(order.end.world);
   end_world(order.end.world, static_cast<int>(order.end.status));
 }
@@ -276,7 +277,7 @@ int Watch::turn(bool last) {
   if (nodes_ != nullptr) nodes_->looked();
   board_.looks_completed.store(number);
   futex_wake_all(board_.looks_completed);
-  return fault_ ? exit_status(fault_->verdict.kind) : 0;
+  return fault_ ? exit_status(fault_->verdict.kind) : ordered_;
 }
 
 /// Also of the leaders before us.

@@ -21,7 +21,7 @@ class Watch {
 
   Watch(const RunDirectory& run, Board& board, const Settings& settings);
 
-  /// One turn. Exit status of the first fault found so far, 0 if there is none.
+  /// One turn. Exit status of the first fault found so far, here or by a coordinator; 0 if there is none.
   int look() { return turn(false); }
   /// The last turn, when the job is gone: nothing more will come.
   int look_back() { return turn(true); }
@@ -94,6 +94,7 @@ class Watch {
   std::size_t left_ = 0;            ///< processes that had left at the last alarm
   std::set<std::pair<std::uint64_t, VerdictKind>> alarmed_;
   bool said_alone_ = false;
+  int ordered_ = 0;  ///< with which status a coordinator ends the job; 0: it does not
   /// A verdict on a process of which it is not known yet whether it has died, and what was known then.
   struct Doubtful {
     Verdict verdict;

@@ -182,14 +182,26 @@ TEST_P(NcclHosts, MeetByTheUniqueIdAndReportAsOneHost) {
   EXPECT_EQ(healthy.status, 0) << healthy;
   EXPECT_EQ(healthy.report, "") << healthy;
   EXPECT_NE(healthy.output.find("status 0\n"), std::string::npos) << healthy;
-  for (const auto& [fault, status] : {std::pair("count", 80), std::pair("kind", 80)}) {
+  for (const auto& [fault, status] :
+       {std::pair("count", 80), std::pair("kind", 80), std::pair("exit0", 82)}) {
     SCOPED_TRACE(fault);
-    const Outcome alone = run(scratch_, {Mpi::Nccl, Way::Bare, 4, std::string("faults ") + fault, {}, {}});
+    const Outcome alone = run(scratch_, {Mpi::Nccl,
+                                         Way::Bare,
+                                         4,
+                                         std::string("faults ") + fault,
+                                         {{"ACCEL_STANDIN_NCCL_MISMATCH", "hang"}},
+                                         {}});
     for (const std::string& way : {bare, build_directory() + "/accelrun"}) {
-      const Outcome outcome = run_nccl(nccl("faults ") + fault, way);
+      const Outcome outcome = run_nccl(nccl("faults ") + fault, way, "ACCEL_STANDIN_NCCL_MISMATCH=hang");
       EXPECT_EQ(outcome.status, status) << outcome;
-      EXPECT_NE(outcome.output.find("status 80\n"), std::string::npos) << outcome;
-      EXPECT_EQ(normalise(outcome.report), normalise(alone.report)) << outcome;
+      EXPECT_NE(outcome.output.find("status " + std::to_string(status) + "\n"), std::string::npos) << outcome;
+      EXPECT_EQ(outcome.report.find("[accel] ", 1), std::string::npos) << "more than one report: " << outcome;
+      if (status == 80) {
+        EXPECT_EQ(normalise(outcome.report), normalise(alone.report)) << outcome;
+      } else {  // who has come to the call by then differs
+        EXPECT_NE(outcome.report.find("process 1 has exited with status 0 while process"), std::string::npos)
+            << outcome;
+      }
     }
   }
 }
