@@ -206,5 +206,31 @@ TEST_P(NcclHosts, MeetByTheUniqueIdAndReportAsOneHost) {
   }
 }
 
+TEST_P(NcclHosts, TheRealNcclLeavesOurPartOfTheUniqueIdAlone) {
+  std::string library_path;
+  for (const char* place : {"/usr/local/cuda/lib", "/usr/local/cuda/lib64", "/usr/local/cuda-13.0/lib",
+                            "/usr/lib/x86_64-linux-gnu"}) {
+    const std::string path = std::string(place) + "/libnccl.so.2";
+    if (access(path.c_str(), R_OK) == 0) library_path = path;
+  }
+  if (library_path.empty()) GTEST_SKIP() << "no libnccl.so.2 of a toolkit here";
+  const std::string command =
+      "python3 " + source_directory() + "/tests/programs/unique_id.py " + library_path;
+  const std::string preload = "LD_PRELOAD=" + library() + " ";
+  const auto tail = [](const Outcome& outcome) { return outcome.output.substr(2 + 128, 128); };
+  const auto run_on = [](const std::string& what) { return run_shell(hosts(1) + "env " + what); };
+  const Outcome plain = run_on(command);
+  ASSERT_EQ(plain.output.substr(0, 2), "0 ") << plain;
+  const Outcome with_us = run_on(preload + command);
+  EXPECT_EQ(with_us.output.substr(0, 2), "0 ") << with_us;
+  EXPECT_EQ(with_us.output.substr(2 + 2 * 36, 128 - 72), plain.output.substr(2 + 2 * 36, 128 - 72))
+      << "what lies behind NCCL's own part and before ours";
+  EXPECT_TRUE(tail(with_us).starts_with("4143434c")) << "ACCL" << with_us;
+  const Outcome everybodys = run_on("NCCL_COMM_ID=10.77.0.1:5555 " + preload + command);
+  EXPECT_EQ(tail(everybodys), tail(plain)) << everybodys;
+  const Outcome alone = run_on("LOCAL_WORLD_SIZE=2 WORLD_SIZE=2 " + preload + command);
+  EXPECT_EQ(tail(alone), tail(plain)) << alone;
+}
+
 }  // namespace
 }  // namespace accel::testing
