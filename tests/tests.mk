@@ -187,6 +187,14 @@ $(BUILD)/bench/synthetic_run: $(BUILD)/tests/bench/synthetic_run.o $(CORE)
 	@mkdir -p $(@D)
 	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ $(LIBRARIES))
 
+bench-scale: ## What a job of 1,024 to 100,000 ranks costs accelrun when nothing is wrong: simulated leaders, real code
+	@tests/deps.sh
+	@$(MAKE) --no-print-directory -j$$(nproc) $(BUILD)/bench/scale
+	@for ranks in 1024 16384 100000; do $(BUILD)/bench/scale $$ranks || exit; done
+$(BUILD)/bench/scale: $(BUILD)/tests/bench/scale.o $(CORE)
+	@mkdir -p $(@D)
+	$(call run,LINK,$(CXX) $(LDFLAGS) -o $@ $^ $(LIBRARIES))
+
 FUZZ_SECONDS ?= 60
 FUZZED := reader nodes
 fuzz: ## Fuzz the reader of foreign recorder files and what comes from other nodes (FUZZ_SECONDS=60 each)
@@ -204,5 +212,5 @@ lint: ## clang-format and clang-tidy
 	@printf '%s\n' $(filter shim/%.cpp launcher/%.cpp,$(SOURCES)) | xargs -P $$(nproc) -n 3 sh -c \
 	  'clang-tidy --quiet "$$@" -- -std=c++20 -DFMT_HEADER_ONLY -Iinclude -Ishim -I. 2>/dev/null' lint
 
--include $(UNIT:.o=.d) $(JOBS:.o=.d) $(BUILD)/tests/bench/record.d $(BUILD)/tests/bench/synthetic_run.d $(FUZZED:%=$(BUILD)/tests/fuzz/%.d)
-.PHONY: demo-nccl check-headers check-flight-recorder tests check-unit check-random
+-include $(UNIT:.o=.d) $(JOBS:.o=.d) $(BUILD)/tests/bench/record.d $(BUILD)/tests/bench/synthetic_run.d $(BUILD)/tests/bench/scale.d $(FUZZED:%=$(BUILD)/tests/fuzz/%.d)
+.PHONY: demo-nccl bench-scale check-headers check-flight-recorder tests check-unit check-random

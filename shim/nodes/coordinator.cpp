@@ -14,7 +14,7 @@ namespace accel {
 namespace {
 
 constexpr int kTickMs = 50;
-constexpr std::int64_t kPingInterval = 1'000'000'000;
+constexpr std::int64_t kPingInterval = 2'000'000'000;
 /// A stranger has so long to prove who it is.
 constexpr std::int64_t kStrangerPatience = 5'000'000'000;
 /// Whoever leads a node after the one that died has so long to come back.
@@ -92,6 +92,7 @@ void Coordinator::run(const std::atomic<bool>& over) {
         full = queued_ > kMostQueued;
       }
       tick(now_ns);
+      watch_doors();
     }
     changed_.notify_all();
     if (full) usleep(kTickMs * 1000);  // the judge has to take it first
@@ -99,26 +100,33 @@ void Coordinator::run(const std::atomic<bool>& over) {
 }
 
 void Coordinator::accept_all(int listener, std::int64_t now_ns) {
-  for (;;) {
+  while (strangers_ < kMostStrangers) {
     FileDescriptor socket(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) return;
-    const auto strangers = std::count_if(connections_.begin(), connections_.end(),
-                                         [](const auto& one) { return one.second.node == nullptr; });
     const int fd = socket.get();
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = fd;
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) continue;
     Connection connection;
     const auto peer = SocketAddress::of_peer(fd);
     connection.peer = peer ? peer->text() : "?";
     connection.since_ns = now_ns;
     connection.link = Link(std::move(socket), kLongestOfStranger);
-    if (static_cast<std::size_t>(strangers) >= kMostStrangers) {
-      refuse(connection, "too many others have not said who they are");
-      continue;
-    }
+    connections_.insert_or_assign(fd, std::move(connection));
+    ++strangers_;
+  }
+}
+
+/// More wait outside: all hosts of a large job come at once.
+void Coordinator::watch_doors() {
+  const bool open = strangers_ < kMostStrangers;
+  if (open == std::exchange(doors_open_, open)) return;
+  for (const FileDescriptor& listener : listeners_) {
     epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.fd = fd;
-    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0)
-      connections_.insert_or_assign(fd, std::move(connection));
+    event.events = open ? EPOLLIN : 0U;
+    event.data.fd = listener.get();
+    epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener.get(), &event);
   }
 }
 
@@ -170,13 +178,14 @@ void Coordinator::drop(int fd, std::int64_t now_ns) {
     node->standing_ns = 0;
     node->alarms.clear();
     node->answering.clear();
-    if (ended && !node->left) {
+    if (ended && !node->left && node->judged) {
       // Before a launcher ends the others for it: how they are now is what will be told.
       node->doubt = true;
       rounds_.push_back({node->number, 0, {}, 0, now_ns, node->leader});
       want_look();
     }
   }
+  if (found->second.node == nullptr) --strangers_;
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
   connections_.erase(found);
 }
@@ -222,8 +231,15 @@ bool Coordinator::take_of_stranger(Connection& connection, const WireFrame& fram
   node.asked = node.copied = 0;
   ++node.sessions;
   connection.node = &node;
+  --strangers_;
   connection.link.trust();
-  connection.link.send(FrameKind::Welcome, std::string_view("1"));
+  node.judged = node.number <= kMostJudged;
+  if (!node.judged && !std::exchange(crowded_, true)) {
+    warn(
+        fmt::format("more than {} hosts: the ranks of the others are judged there, each host's by themselves",
+                    kMostJudged));
+  }
+  connection.link.send(FrameKind::Welcome, Welcome{node.judged ? 1U : 0U, 0});
   connection.link.send(FrameKind::Ping, Ping{monotonic_ns()});
   return true;
 }
@@ -330,7 +346,7 @@ void Coordinator::hear_again(Node& node) {
 }
 
 void Coordinator::lose(Node& node, std::int64_t now_ns) {
-  if (node.left || std::exchange(node.lost, true)) return;
+  if (node.left || !node.judged || std::exchange(node.lost, true)) return;
   rounds_.push_back({node.number, 0, {}, 0, node.gone_ns != 0 ? node.gone_ns : now_ns, 0});
   want_look();
 }
@@ -342,7 +358,7 @@ void Coordinator::schedule(std::int64_t now_ns) {
     usual_since_ns_ = now_ns;
   }
   std::int64_t longest = 0;
-  for (const auto& [id, node] : nodes_) longest = std::max(longest, node.standing_ns);
+  for (const auto& [id, node] : nodes_) longest = std::max(longest, node.judged ? node.standing_ns : 0);
   if (longest < looked_at_ns_) looked_at_ns_ = 0;
   std::int64_t next = looked_at_ns_ == 0 ? std::max(kStanding, usual_ns_ + usual_ns_ / 2)
                                          : std::min(2 * looked_at_ns_, looked_at_ns_ + kMostBetweenLooks);
@@ -388,7 +404,7 @@ void Coordinator::tick(std::int64_t now_ns) {
       connections_[node.connection].link.send(FrameKind::Ping, Ping{monotonic_ns()});
       send_now(node.connection);
     }
-    const bool news = node.shape != node.asked_shape && node.copied == node.asked;
+    const bool news = node.judged && node.shape != node.asked_shape && node.copied == node.asked;
     if (news && now_ns - node.asked_ns > kShapeInterval) ask(node, Fetch{}, now_ns);
   }
   schedule(now_ns);
@@ -441,9 +457,8 @@ void Coordinator::fetch(Whom whom, std::uint32_t stack_request, std::int64_t pat
   for (auto& [id, node] : nodes_) {
     const bool leaves = std::any_of(node.answering.begin(), node.answering.end(),
                                     [](const auto& alarm) { return alarm.first == FrameKind::Leaving; });
-    if (!is_heard(node, now_ns) || (whom == Whom::Leaving && !leaves)) continue;
-    const bool whole = leaves && nodes_.size() <= kFewNodes;
-    ask(node, {0, whole ? 1U : 0U, stack_request, 0, patience_ns}, now_ns);
+    if (!node.judged || !is_heard(node, now_ns) || (whom == Whom::Leaving && !leaves)) continue;
+    ask(node, {0, leaves ? 1U : 0U, stack_request, 0, patience_ns}, now_ns);
     asked.push_back({&node, node.sessions, node.asked});
   }
   constexpr std::int64_t kOnTheWay = 500'000'000;

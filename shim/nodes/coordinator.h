@@ -67,8 +67,9 @@ class Coordinator {
 
   static constexpr std::size_t kMostStrangers = 64;
   static constexpr std::size_t kMostNodes = 65536;
-  /// Of larger nodes' jobs only the latest calls are fetched when a node says goodbye.
-  static constexpr std::size_t kFewNodes = 64;
+  /// So many are judged together; those that come later judge themselves. The copies of a rank's records take
+  /// half a MiB here when its rings are full, and each look costs some 2 us a rank.
+  static constexpr std::size_t kMostJudged = 128;
   /// More than this is not read from the network before the judge has taken it.
   static constexpr std::size_t kMostQueued = std::size_t{256} << 20;
 
@@ -85,6 +86,7 @@ class Coordinator {
     bool left = false;   ///< it has said goodbye
     bool lost = false;
     bool silent = false;
+    bool judged = true;
     std::uint32_t sessions = 0;  ///< connections so far
     std::uint32_t asked = 0;     ///< rounds, in this one
     std::uint32_t copied = 0;
@@ -115,6 +117,7 @@ class Coordinator {
   };
 
   void accept_all(int listener, std::int64_t now_ns);
+  void watch_doors();
   void hear(int fd, std::int64_t now_ns);
   bool take(Connection& connection, const WireFrame& frame, std::int64_t now_ns);
   bool take_of_stranger(Connection& connection, const WireFrame& frame, std::int64_t now_ns);
@@ -147,11 +150,14 @@ class Coordinator {
   mutable std::mutex mutex_;  ///< for all that follows, up to copies_
   std::condition_variable changed_;
   std::map<int, Connection> connections_;
+  std::size_t strangers_ = 0;  ///< of those, without a node
+  bool doors_open_ = true;
   std::map<std::uint64_t, Node> nodes_;
   std::vector<Round> rounds_;
   std::size_t queued_ = 0;
   std::vector<Notice> notices_;
   bool refused_ = false;
+  bool crowded_ = false;  ///< more nodes than are judged
   bool wanted_ = false;
   std::int64_t ticked_ns_ = 0;
   std::int64_t pinged_ns_ = 0;
@@ -161,10 +167,10 @@ class Coordinator {
   std::int64_t looked_at_ns_ = 0;  ///< how long the longest had stood at the last look for that
   std::int64_t warn_after_ns_ = 0, timeout_ns_ = 0;
   struct Marks {
-    std::map<std::uint64_t, std::uint64_t> chains;  ///< by sequence
+    std::map<std::uint32_t, std::uint32_t> chains;  ///< by sequence
     bool differ = false;
   };
-  std::map<std::uint64_t, Marks> marks_;
+  std::map<std::uint32_t, Marks> marks_;
 
   std::map<std::uint32_t, RecordCopies> copies_;  ///< of the judging thread alone
 };

@@ -4,6 +4,12 @@
 
 namespace accel {
 
+/// FrameKind::Welcome.
+struct Welcome {
+  std::uint32_t judged;  ///< 1: with the others; 0: there are too many, and the leader judges its node itself
+  std::uint32_t unused;
+};
+
 /// FrameKind::Ping, and returned in a Pong.
 struct Ping {
   std::int64_t sent_ns;
@@ -22,9 +28,10 @@ struct Beat {
 };
 /// The hash of all calls up to one, of a communicator that other nodes have part in: the same on all of them.
 struct Mark {
-  std::uint64_t communicator;  ///< key
-  std::uint64_t sequence;
-  std::uint64_t chain;
+  std::uint32_t
+      communicator;  ///< low bits of the key, and of the others: what differs here is worth a look, no more
+  std::uint32_t sequence;
+  std::uint32_t chain;
 };
 inline constexpr std::size_t kMostMarks = 1024;  ///< in a Beat
 

@@ -3,6 +3,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <sstream>
 
@@ -13,11 +14,12 @@
 namespace accel {
 namespace {
 
+constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kBeatInterval = 250'000'000;
 /// How long an address may take to answer before the next one is tried.
 constexpr std::int64_t kConnectPatience = 700'000'000;
 constexpr std::int64_t kRetryInterval = 200'000'000;
-/// The coordinator says something every second.
+/// The coordinator says something every two seconds.
 constexpr std::int64_t kSilence = 5'000'000'000;
 /// More than this is not taken into memory for one process: of a longer file the latest calls only.
 constexpr std::uint64_t kMostWhole = 32 << 20;
@@ -96,7 +98,9 @@ void Uplink::connect() {
 bool Uplink::take(const WireFrame& frame) {
   std::string_view body = frame.body;
   if (!connected_) {
-    if (frame.kind == FrameKind::Welcome && proved_) {
+    Welcome welcome;
+    if (frame.kind == FrameKind::Welcome && proved_ && take_value(body, welcome)) {
+      judged_ = welcome.judged != 0;
       connected_ = true;
       heard_ns_ = now_ns_;
       sources_.clear();
@@ -188,8 +192,8 @@ std::int64_t Uplink::standing_ns(const Evidence& evidence) {
   return longest;
 }
 
-/// The latest of every 64 calls and of every 4096, so that other nodes' coincide with some of them however
-/// far apart the ranks are.
+/// Once or twice a second for each communicator: of the latest call whose number divides by a power of two,
+/// which is as large as there are calls in a second. So other nodes' marks coincide with ours.
 void Uplink::add_marks(const Evidence& evidence, std::vector<Mark>& marks) {
   std::map<std::uint64_t, std::int32_t> here;
   for (const ProcessEvidence& process : evidence.processes) {
@@ -201,13 +205,22 @@ void Uplink::add_marks(const Evidence& evidence, std::vector<Mark>& marks) {
     for (const CommunicatorEvidence& one : process.communicators) {
       const CommunicatorRecord& record = one.record;
       if ((record.flags & kNotComparable) != 0 || record.size <= here[record.key]) continue;
-      for (const std::uint64_t step : {std::uint64_t{64}, std::uint64_t{4096}}) {
-        const std::uint64_t latest = record.sequence < step ? 0 : record.sequence & ~(step - 1);
-        std::uint64_t& before = marked_[{record.key, step}];
-        if (latest <= before || marks.size() >= kMostMarks) continue;
-        before = latest;
-        if (const auto call = process.history->call(one.slot, latest))
-          marks.push_back({record.key, latest, call->chain});
+      Marking& marking = marked_[record.key];
+      const std::int64_t elapsed = now_ns_ - marking.chosen_ns;
+      if (elapsed > kSecond) {
+        const double calls =
+            static_cast<double>(record.sequence - std::min(marking.sequence, record.sequence));
+        const double rate = calls * static_cast<double>(kSecond) / static_cast<double>(elapsed);
+        marking.step = std::bit_floor(std::max<std::uint64_t>(static_cast<std::uint64_t>(rate), 1));
+        marking.sequence = record.sequence;
+        marking.chosen_ns = now_ns_;
+      }
+      const std::uint64_t latest = record.sequence & ~(marking.step - 1);
+      if (latest <= marking.marked || marks.size() >= kMostMarks) continue;
+      marking.marked = latest;
+      if (const auto call = process.history->call(one.slot, latest)) {
+        marks.push_back({static_cast<std::uint32_t>(record.key), static_cast<std::uint32_t>(latest),
+                         static_cast<std::uint32_t>(call->chain)});
       }
     }
   }

@@ -42,7 +42,7 @@ class Uplink {
   pollfd waits_for() const { return {link_.fd(), link_.events(), 0}; }
 
   /// The coordinator judges: we do not. Also for a moment after the connection is lost, or before it stands.
-  bool is_led() const { return connected_ || now_ns_ - alone_since_ns_ < kAloneAfter; }
+  bool is_led() const { return connected_ ? judged_ : now_ns_ - alone_since_ns_ < kAloneAfter; }
   bool is_connected() const { return connected_; }
   /// Somebody says goodbye for this node: a connection of ours would only end theirs.
   bool is_relieved() const { return !leaves_ && board_.leaving.load() != 0; }
@@ -88,6 +88,7 @@ class Uplink {
   bool connecting_ = false;
   bool proved_ = false;
   bool connected_ = false;
+  bool judged_ = true;
   bool leaves_ = false;
   std::size_t next_address_ = 0;
   std::size_t refusals_ = 0;  ///< one after another
@@ -106,7 +107,14 @@ class Uplink {
     std::int64_t since_ns = 0;
   };
   std::map<std::string, Progress> progress_;
-  std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t> marked_;  ///< key and step, sequence
+  /// Of a communicator that other nodes have part in.
+  struct Marking {
+    std::uint64_t marked = 0;    ///< sequence of the latest mark
+    std::uint64_t step = 1;      ///< marks are made of calls whose number divides by it; a power of two
+    std::uint64_t sequence = 0;  ///< when the step was chosen
+    std::int64_t chosen_ns = 0;
+  };
+  std::map<std::uint64_t, Marking> marked_;  ///< by key
 };
 
 /// The last process of a node is about to exit: lets the coordinator have all that it wants, at most for

@@ -179,15 +179,15 @@ def retries():
     print(f"retry: {statistics.median(between):+.0f} ms between two attempts, beyond the job's own end and start")
 
 
-def hosts(mpi):
+def hosts():
     """Two hosts (namespaces of this machine): a call between them, and what goes over the wire besides."""
-    over = {"openmpi": "mpirun.openmpi --mca plm_rsh_agent $NODES_AGENT --mca btl_tcp_if_include eth0 -H node1,node2 -n 2",
-            "mpich": "mpiexec.mpich -launcher ssh -launcher-exec $NODES_AGENT -iface eth0 -hosts node1,node2 -n 2"}[mpi]
+    over = "mpiexec.mpich -launcher ssh -launcher-exec $NODES_AGENT -iface eth0 -hosts node1,node2 -n 2"
     def measure(before, program):
         # What node2 has sent and received, in bytes, while the job ran.
         count = "on node2 cat /sys/class/net/eth0/statistics/tx_bytes /sys/class/net/eth0/statistics/rx_bytes"
         script = f"{count}; {before} {over} {program}; {count}"
-        done = subprocess.run(["tests/nodes.sh", "2", "sh", "-c", script], capture_output=True, text=True)
+        done = subprocess.run(["tests/nodes.sh", "2", "sh", "-c", script], stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True)
         if done.returncode != 0:
             sys.exit(f"{script}: status {done.returncode}\n{done.stdout}{done.stderr}")
         words = [float(word) for word in done.stdout.split()]
@@ -195,14 +195,15 @@ def hosts(mpi):
     accelrun = f"ACCEL_LOG_FILE=/dev/null {build}/accelrun"
     ratios = []
     for _ in range(rounds):
-        plain, _ = measure("", f"{build}/bench/{mpi}/latency 25")
-        with_it, _ = measure(accelrun, f"{build}/bench/{mpi}/latency 25")
+        plain, _ = measure("", f"{build}/bench/mpich/latency 5")
+        with_it, _ = measure(accelrun, f"{build}/bench/mpich/latency 5")
         ratios.append((with_it[1] / plain[1], with_it[2] / plain[2]))
-    program = f"{build}/programs/{mpi}/steps {{}} slow=0:10000"
+    program = f"{build}/programs/mpich/steps {{}} slow=1:10000 self"
     short, long = (measure(accelrun, program.format(steps))[1] - measure("", program.format(steps))[1]
                    for steps in (100, 1600))
-    print(f"two hosts, {mpi}: 8 B x{statistics.median(a for a, _ in ratios):.2f}   "
-          f"64 KiB x{statistics.median(b for _, b in ratios):.3f}; {(long - short) / 15:.0f} B/s a host, both ways, all headers")
+    print(f"two hosts: 8 B x{statistics.median(a for a, _ in ratios):.2f}   "
+          f"64 KiB x{statistics.median(b for _, b in ratios):.3f}; {(long - short) / 15:.0f} B/s a host, both ways, "
+          "with all headers")
 
 
 def output():
@@ -243,3 +244,4 @@ debug_log()
 inspect()
 retries()
 output()
+hosts()
