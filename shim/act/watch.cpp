@@ -210,12 +210,10 @@ void Watch::settle_doubt() {
   }
   if (has_died) {
     evidence_ = then;
-    observer_.recall(evidence_);
-    for (const Verdict& certain : judge(evidence_, policy_)) {
-      if (certain.kind != verdict.kind) continue;
-      consider(certain, false);
-      break;
-    }
+    const std::vector<Verdict> verdicts = judge(evidence_, policy_);
+    const auto certain = std::find_if(verdicts.begin(), verdicts.end(),
+                                      [&](const Verdict& one) { return one.kind == verdict.kind; });
+    if (certain != verdicts.end() && observer_.recall(evidence_)) consider(*certain, false);
     evidence_ = observer_.observe();
   }
   doubtful_.reset();

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "record/process_stat.h"
 
@@ -31,8 +32,10 @@ void Observer::scan(std::int64_t now_ns) {
   const int fd = openat(run_.fd(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* entries = fd >= 0 ? fdopendir(fd) : nullptr;
   if (entries == nullptr) return;
+  std::set<std::string> copies;
   while (const dirent* entry = readdir(entries)) {
     const std::string name = entry->d_name;
+    if (is_copy(name)) copies.insert(name);
     if (!is_record(name) || processes_.contains(name)) continue;
     if (!copies_ && is_copy(name)) continue;
     // A file is unreadable for the moment in which it is made; one that stays so is named once.
@@ -56,6 +59,8 @@ void Observer::scan(std::int64_t now_ns) {
     processes_.emplace(name, std::move(process));
   }
   closedir(entries);
+  // Of a large job's nodes only some are copied at a time.
+  std::erase_if(processes_, [&](const auto& one) { return one.second.copy && !copies.contains(one.first); });
 }
 
 void Observer::follow(Process& process) const {
@@ -178,10 +183,14 @@ Evidence Observer::observe() {
   return evidence;
 }
 
-void Observer::recall(const Evidence& evidence) {
+bool Observer::recall(const Evidence& evidence) {
   current_.clear();
-  for (const ProcessEvidence& process : evidence.processes)
-    current_.push_back(processes_.at(process.file).reader);
+  for (const ProcessEvidence& process : evidence.processes) {
+    const auto found = processes_.find(process.file);
+    if (found == processes_.end()) return false;
+    current_.push_back(found->second.reader);
+  }
+  return true;
 }
 
 std::vector<std::string> Observer::take_complaints() { return std::exchange(complaints_, {}); }

@@ -38,8 +38,9 @@ class Observer {
 
   std::shared_ptr<const RecordReader> shared_reader(std::size_t process) const { return current_[process]; }
 
-  /// As if that evidence of earlier had been observed just now.
-  void recall(const Evidence& evidence);
+  /// As if that evidence of earlier had been observed just now. False: some of its files are not kept any
+  /// more.
+  bool recall(const Evidence& evidence);
 
   /// Looks for new recorder files at the next observe(), not only when it is time.
   void rescan() { next_scan_ns_ = 0; }

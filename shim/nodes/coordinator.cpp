@@ -32,17 +32,24 @@ constexpr std::int64_t kMostBetweenLooks = 30'000'000'000;
 constexpr std::int64_t kUsualHalves = 60'000'000'000;
 /// The shape of a node is asked for no more often than this.
 constexpr std::int64_t kShapeInterval = 250'000'000;
+using Alarms = std::vector<std::pair<FrameKind, std::uint32_t>>;
+bool is_leaving(const Alarms& alarms) {
+  return std::any_of(alarms.begin(), alarms.end(),
+                     [](const auto& alarm) { return alarm.first == FrameKind::Leaving; });
+}
+
 constexpr std::size_t kMostSequences = 64;
 constexpr std::size_t kMostCommunicators = std::size_t{1} << 20;
 
 }  // namespace
 
 Coordinator::Coordinator(const RunDirectory& run, Board& board, const Token& token, std::string name,
-                         std::vector<FileDescriptor> listeners)
+                         std::vector<FileDescriptor> listeners, std::size_t most_copied)
     : run_(run),
       board_(board),
       token_(token),
       name_(std::move(name)),
+      most_copied_(most_copied),
       listeners_(std::move(listeners)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       bell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
@@ -178,10 +185,10 @@ void Coordinator::drop(int fd, std::int64_t now_ns) {
     node->standing_ns = 0;
     node->alarms.clear();
     node->answering.clear();
-    if (ended && !node->left && node->judged) {
+    if (ended && !node->left) {
       // Before a launcher ends the others for it: how they are now is what will be told.
       node->doubt = true;
-      rounds_.push_back({node->number, 0, {}, 0, now_ns, node->leader});
+      rounds_.push_back({node->number, 0, {}, 0, now_ns, node->leader, false});
       want_look();
     }
   }
@@ -229,17 +236,15 @@ bool Coordinator::take_of_stranger(Connection& connection, const WireFrame& fram
   node.left = node.lost = node.silent = false;
   node.shape = node.asked_shape = 0;
   node.asked = node.copied = 0;
+  node.copied_at_all = false;
   ++node.sessions;
   connection.node = &node;
   --strangers_;
   connection.link.trust();
-  node.judged = node.number <= kMostJudged;
-  if (!node.judged && !std::exchange(crowded_, true)) {
-    warn(
-        fmt::format("more than {} hosts: the ranks of the others are judged there, each host's by themselves",
-                    kMostJudged));
+  if (is_crowd() && !std::exchange(crowded_, true)) {
+    warn(fmt::format("more than {} hosts: a report shows the ranks of those that say most", most_copied_));
   }
-  connection.link.send(FrameKind::Welcome, Welcome{node.judged ? 1U : 0U, 0});
+  connection.link.send(FrameKind::Welcome, std::string_view("1"));
   connection.link.send(FrameKind::Ping, Ping{monotonic_ns()});
   return true;
 }
@@ -260,8 +265,11 @@ bool Coordinator::take_beat(Node& node, std::string_view body) {
   for (Mark mark; take_value(body, mark);) {
     if (!marks_.contains(mark.communicator) && marks_.size() >= kMostCommunicators) continue;
     Marks& marks = marks_[mark.communicator];
-    const auto [place, is_new] = marks.chains.emplace(mark.sequence, mark.chain);
-    if (!is_new && place->second != mark.chain && !std::exchange(marks.differ, true)) want_look();
+    const auto [place, is_new] = marks.chains.emplace(mark.sequence, Marks::First{mark.chain, &node});
+    if (!is_new && place->second.chain != mark.chain && !std::exchange(marks.differ, true)) {
+      node.differs = place->second.node->differs = true;
+      want_look();
+    }
     if (marks.chains.size() > kMostSequences) marks.chains.erase(marks.chains.begin());
   }
   return true;
@@ -310,8 +318,9 @@ bool Coordinator::take(Connection& connection, const WireFrame& frame, std::int6
 }
 
 void Coordinator::hand_over(Node& node) {
+  node.copied_at_all = true;
   rounds_.push_back({node.number, node.clock.value(), std::exchange(node.incoming, {}),
-                     std::exchange(node.incoming_bytes, 0), 0, 0});
+                     std::exchange(node.incoming_bytes, 0), 0, 0, false});
 }
 
 void Coordinator::want_look() {
@@ -346,8 +355,12 @@ void Coordinator::hear_again(Node& node) {
 }
 
 void Coordinator::lose(Node& node, std::int64_t now_ns) {
-  if (node.left || !node.judged || std::exchange(node.lost, true)) return;
-  rounds_.push_back({node.number, 0, {}, 0, node.gone_ns != 0 ? node.gone_ns : now_ns, 0});
+  if (node.left || std::exchange(node.lost, true)) return;
+  if (!node.copied_at_all) {
+    warn(fmt::format("the connection to {} has ended, and its ranks are gone with it or cannot be asked",
+                     node.host));
+  }
+  rounds_.push_back({node.number, 0, {}, 0, node.gone_ns != 0 ? node.gone_ns : now_ns, 0, false});
   want_look();
 }
 
@@ -358,7 +371,7 @@ void Coordinator::schedule(std::int64_t now_ns) {
     usual_since_ns_ = now_ns;
   }
   std::int64_t longest = 0;
-  for (const auto& [id, node] : nodes_) longest = std::max(longest, node.judged ? node.standing_ns : 0);
+  for (const auto& [id, node] : nodes_) longest = std::max(longest, node.standing_ns);
   if (longest < looked_at_ns_) looked_at_ns_ = 0;
   std::int64_t next = looked_at_ns_ == 0 ? std::max(kStanding, usual_ns_ + usual_ns_ / 2)
                                          : std::min(2 * looked_at_ns_, looked_at_ns_ + kMostBetweenLooks);
@@ -404,7 +417,7 @@ void Coordinator::tick(std::int64_t now_ns) {
       connections_[node.connection].link.send(FrameKind::Ping, Ping{monotonic_ns()});
       send_now(node.connection);
     }
-    const bool news = node.judged && node.shape != node.asked_shape && node.copied == node.asked;
+    const bool news = !is_crowd() && node.shape != node.asked_shape && node.copied == node.asked;
     if (news && now_ns - node.asked_ns > kShapeInterval) ask(node, Fetch{}, now_ns);
   }
   schedule(now_ns);
@@ -445,6 +458,34 @@ void Coordinator::refresh(std::uint32_t stack_request, std::int64_t patience_ns)
   show();
 }
 
+/// Of a crowd only some; what was kept of the others goes.
+std::vector<Coordinator::Node*> Coordinator::chosen(Whom whom, std::int64_t now_ns) {
+  std::vector<Node*> heard;
+  for (auto& [id, node] : nodes_) {
+    if (is_heard(node, now_ns) && (whom == Whom::All || is_leaving(node.answering))) heard.push_back(&node);
+  }
+  if (!is_crowd()) return heard;
+  if (whom == Whom::Leaving) return {};
+  const auto says_more = [](const Node* a, const Node* b) {
+    const auto rank = [](const Node* node) { return std::pair(node->answering.empty(), !node->differs); };
+    return rank(a) != rank(b) ? rank(a) < rank(b) : a->standing_ns > b->standing_ns;
+  };
+  std::sort(heard.begin(), heard.end(), says_more);
+  if (heard.size() > most_copied_) {
+    // The end of the list goes on while others wait: a quarter of the places is for whom they may wait for.
+    const auto last = static_cast<std::ptrdiff_t>(most_copied_ / 4);
+    std::rotate(heard.begin() + static_cast<std::ptrdiff_t>(most_copied_) - last, heard.end() - last,
+                heard.end());
+    heard.resize(most_copied_);
+  }
+  for (auto& [id, node] : nodes_) {
+    if (!node.copied_at_all || std::find(heard.begin(), heard.end(), &node) != heard.end()) continue;
+    node.copied_at_all = false;
+    rounds_.push_back({node.number, 0, {}, 0, 0, 0, true});
+  }
+  return heard;
+}
+
 void Coordinator::fetch(Whom whom, std::uint32_t stack_request, std::int64_t patience_ns) {
   std::unique_lock lock(mutex_);
   const std::int64_t now_ns = monotonic_ns();
@@ -454,12 +495,10 @@ void Coordinator::fetch(Whom whom, std::uint32_t stack_request, std::int64_t pat
     std::uint32_t round;
   };
   std::vector<Asked> asked;
-  for (auto& [id, node] : nodes_) {
-    const bool leaves = std::any_of(node.answering.begin(), node.answering.end(),
-                                    [](const auto& alarm) { return alarm.first == FrameKind::Leaving; });
-    if (!node.judged || !is_heard(node, now_ns) || (whom == Whom::Leaving && !leaves)) continue;
-    ask(node, {0, leaves ? 1U : 0U, stack_request, 0, patience_ns}, now_ns);
-    asked.push_back({&node, node.sessions, node.asked});
+  for (Node* const node : chosen(whom, now_ns)) {
+    const bool whole = is_leaving(node->answering);
+    ask(*node, {0, whole ? 1U : 0U, stack_request, node->copied_at_all ? 0U : 1U, patience_ns}, now_ns);
+    asked.push_back({node, node->sessions, node->asked});
   }
   constexpr std::int64_t kOnTheWay = 500'000'000;
   changed_.wait_for(lock, std::chrono::nanoseconds(patience_ns + kOnTheWay), [&] {
@@ -480,8 +519,9 @@ bool Coordinator::show() {
   }
   for (const Round& round : rounds) {
     RecordCopies& copies = copies_.try_emplace(round.node, run_, round.node).first->second;
+    if (round.forgotten) copies.forget();
     if (round.lost_ns != 0) copies.lose(round.lost, round.lost_ns);
-    if (round.lost == 0) resolved.push_back(round.node);
+    if (round.lost == 0 && !round.forgotten) resolved.push_back(round.node);
     bool good = true;
     for (const WireFrame& frame : round.frames) good = good && copies.take(frame);
     std::string wrong = good ? copies.show(round.clock_offset_ns) : "what a node sent makes no sense";

@@ -22,8 +22,9 @@ namespace accel {
 class Coordinator {
  public:
   /// Receives leaders at those sockets who call the run `name`.
+  /// `most_copied`: so many nodes' records are looked at together.
   Coordinator(const RunDirectory& run, Board& board, const Token& token, std::string name,
-              std::vector<FileDescriptor> listeners);
+              std::vector<FileDescriptor> listeners, std::size_t most_copied = kMostCopied);
   ~Coordinator();
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
@@ -67,9 +68,10 @@ class Coordinator {
 
   static constexpr std::size_t kMostStrangers = 64;
   static constexpr std::size_t kMostNodes = 65536;
-  /// So many are judged together; those that come later judge themselves. The copies of a rank's records take
-  /// half a MiB here when its rings are full, and each look costs some 2 us a rank.
-  static constexpr std::size_t kMostJudged = 128;
+  /// The copies of a rank's records take half a MiB here when its rings are full, and each look costs some
+  /// microseconds a rank. Of more nodes those are chosen that say most: where the alarm was raised, where
+  /// calls differ, who stands still for longest, and who does not stand still at all.
+  static constexpr std::size_t kMostCopied = 128;
   /// More than this is not read from the network before the judge has taken it.
   static constexpr std::size_t kMostQueued = std::size_t{256} << 20;
 
@@ -86,7 +88,8 @@ class Coordinator {
     bool left = false;   ///< it has said goodbye
     bool lost = false;
     bool silent = false;
-    bool judged = true;
+    bool copied_at_all = false;  ///< there are copies of its records here
+    bool differs = false;        ///< its calls differ from another node's
     std::uint32_t sessions = 0;  ///< connections so far
     std::uint32_t asked = 0;     ///< rounds, in this one
     std::uint32_t copied = 0;
@@ -114,6 +117,7 @@ class Coordinator {
     std::size_t bytes = 0;
     std::int64_t lost_ns = 0;  ///< not 0: it has sent nothing, but is gone since then,
     std::int32_t lost = 0;     ///< or this process of it
+    bool forgotten = false;    ///< its copies go
   };
 
   void accept_all(int listener, std::int64_t now_ns);
@@ -137,12 +141,15 @@ class Coordinator {
   enum class Whom { All, Leaving };
   void fetch(Whom whom, std::uint32_t stack_request, std::int64_t patience_ns);
   bool show();
+  bool is_crowd() const { return nodes_.size() > most_copied_; }
+  std::vector<Node*> chosen(Whom whom, std::int64_t now_ns);
   bool is_heard(const Node& node, std::int64_t now_ns) const;
 
   const RunDirectory& run_;
   Board& board_;
   Token token_;
   std::string name_;
+  std::size_t most_copied_;
   std::vector<FileDescriptor> listeners_;
   FileDescriptor epoll_;
   FileDescriptor bell_;
@@ -157,7 +164,7 @@ class Coordinator {
   std::size_t queued_ = 0;
   std::vector<Notice> notices_;
   bool refused_ = false;
-  bool crowded_ = false;  ///< more nodes than are judged
+  bool crowded_ = false;  ///< it was said that there are more nodes than are looked at together
   bool wanted_ = false;
   std::int64_t ticked_ns_ = 0;
   std::int64_t pinged_ns_ = 0;
@@ -167,7 +174,11 @@ class Coordinator {
   std::int64_t looked_at_ns_ = 0;  ///< how long the longest had stood at the last look for that
   std::int64_t warn_after_ns_ = 0, timeout_ns_ = 0;
   struct Marks {
-    std::map<std::uint32_t, std::uint32_t> chains;  ///< by sequence
+    struct First {
+      std::uint32_t chain = 0;
+      Node* node = nullptr;
+    };
+    std::map<std::uint32_t, First> chains;  ///< by sequence: whoever came first
     bool differ = false;
   };
   std::map<std::uint32_t, Marks> marks_;

@@ -4,12 +4,6 @@
 
 namespace accel {
 
-/// FrameKind::Welcome.
-struct Welcome {
-  std::uint32_t judged;  ///< 1: with the others; 0: there are too many, and the leader judges its node itself
-  std::uint32_t unused;
-};
-
 /// FrameKind::Ping, and returned in a Pong.
 struct Ping {
   std::int64_t sent_ns;
@@ -40,8 +34,8 @@ struct Fetch {
   std::uint32_t round;          ///< returned when it is done
   std::uint32_t everything;     ///< 1: whole rings, 0: their latest calls
   std::uint32_t stack_request;  ///< the processes are to leave their stacks under this number first; 0: no
-  std::uint32_t unused;
-  std::int64_t patience_ns;  ///< for the stacks of interpreters
+  std::uint32_t anew;           ///< 1: the coordinator has kept nothing of what was sent before
+  std::int64_t patience_ns;     ///< for the stacks of interpreters
 };
 /// FrameKind::Copied.
 struct Copied {

@@ -72,6 +72,11 @@ void RecordCopies::drop() {
   waiting_ = 0;
 }
 
+void RecordCopies::forget() {
+  for (const auto& [pid, start_time] : shown_) unlinkat(run_.fd(), copy_name(node_, pid).c_str(), 0);
+  shown_.clear();
+}
+
 void RecordCopies::lose(std::int32_t lost, std::int64_t since_ns) {
   for (const auto& [pid, start_time] : shown_) {
     if (lost != 0 && pid != lost) continue;

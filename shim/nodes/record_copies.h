@@ -61,6 +61,8 @@ class RecordCopies {
   std::string show(std::int64_t clock_offset_ns);
   /// Forgets what was taken and not shown.
   void drop();
+  /// Removes what was shown.
+  void forget();
   /// A process of the node is gone since then, unless it had left before; `pid` 0: all are.
   void lose(std::int32_t pid, std::int64_t since_ns);
 

@@ -98,9 +98,7 @@ void Uplink::connect() {
 bool Uplink::take(const WireFrame& frame) {
   std::string_view body = frame.body;
   if (!connected_) {
-    Welcome welcome;
-    if (frame.kind == FrameKind::Welcome && proved_ && take_value(body, welcome)) {
-      judged_ = welcome.judged != 0;
+    if (frame.kind == FrameKind::Welcome && proved_) {
       connected_ = true;
       heard_ns_ = now_ns_;
       sources_.clear();
@@ -244,6 +242,7 @@ void Uplink::beat(const Evidence& evidence) {
 }
 
 void Uplink::send_copies(const Fetch& fetch, const Evidence& evidence) {
+  if (fetch.anew != 0) sources_.clear();
   for (const ProcessEvidence& process : evidence.processes) {
     if (process.copy || !connected_) continue;
     CopyStatus status{};

@@ -42,7 +42,7 @@ class Uplink {
   pollfd waits_for() const { return {link_.fd(), link_.events(), 0}; }
 
   /// The coordinator judges: we do not. Also for a moment after the connection is lost, or before it stands.
-  bool is_led() const { return connected_ ? judged_ : now_ns_ - alone_since_ns_ < kAloneAfter; }
+  bool is_led() const { return connected_ || now_ns_ - alone_since_ns_ < kAloneAfter; }
   bool is_connected() const { return connected_; }
   /// Somebody says goodbye for this node: a connection of ours would only end theirs.
   bool is_relieved() const { return !leaves_ && board_.leaving.load() != 0; }
@@ -88,7 +88,6 @@ class Uplink {
   bool connecting_ = false;
   bool proved_ = false;
   bool connected_ = false;
-  bool judged_ = true;
   bool leaves_ = false;
   std::size_t next_address_ = 0;
   std::size_t refusals_ = 0;  ///< one after another

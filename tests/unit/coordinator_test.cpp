@@ -6,8 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <thread>
 
 #include "collect/observer.h"
@@ -255,6 +257,78 @@ TEST_F(GoingOn, NodesWhoseCallsAgreeAreLeftAlone) { EXPECT_EQ(fetches_after_call
 
 TEST_F(GoingOn, CallsThatDifferBetweenNodesAreWorthALookThoughNobodyStands) {
   EXPECT_EQ(fetches_after_calls(true), 2);
+}
+
+TEST(Crowd, OfManyNodesThoseAreLookedAtThatSayMost) {
+  TemporaryDirectory directory;
+  const auto run_at = [&](const std::string& host) {
+    const std::string base = directory.path() + "/" + host;
+    mkdir(base.c_str(), 0700);
+    return std::move(*RunDirectory::open(base, "job"));
+  };
+  const RunDirectory there = run_at("there");
+  const Token token = Token::random();
+  constexpr std::size_t kMost = 2;
+  Coordinator coordinator(there, *there.map_board(), token, "job", listeners("lo"), kMost);
+  std::atomic<bool> over{false};
+  std::thread hears([&] { coordinator.run(over); });
+  std::thread looks([&] {
+    for (; !over.load(); usleep(2000)) {
+      coordinator.look();
+      coordinator.looked();
+    }
+  });
+  const Invitation invitation{"job", {*SocketAddress::parse(coordinator.addresses())}, token};
+  struct Node {
+    Node(RunDirectory directory, int rank, const Invitation& invitation)
+        : run(std::move(directory)),
+          recorded(run, rank, 4),
+          observer(run),
+          uplink(run, *run.map_board(), invitation) {
+      recorded.recorder.header().phase = Phase::Running;
+    }
+    RunDirectory run;
+    RecordedRank recorded;
+    Observer observer;
+    Uplink uplink;
+  };
+  std::vector<std::unique_ptr<Node>> nodes;
+  for (int i = 0; i < 4; ++i)
+    nodes.push_back(std::make_unique<Node>(run_at("node" + std::to_string(i)), i, invitation));
+  const auto lead_until = [&](const std::function<bool()>& done) {
+    for (int i = 0; i < 2000 && !done(); ++i, usleep(2000)) {
+      for (const auto& node : nodes) {
+        const Evidence evidence = node->observer.observe();
+        node->uplink.turn(evidence);
+        if (const auto fetch = node->uplink.take_fetch()) node->uplink.send_copies(*fetch, evidence);
+      }
+    }
+    return done();
+  };
+  ASSERT_TRUE(lead_until([&] {
+    return std::all_of(nodes.begin(), nodes.end(),
+                       [](const auto& node) { return node->uplink.is_connected(); });
+  }));
+  Observer observer(there);
+  for (const int alarmed : {3, 0, 2, 3, 1, 3}) {
+    Recorder::end(nodes[static_cast<std::size_t>(alarmed)]->recorded.begin());
+    const std::uint32_t alarm = nodes[static_cast<std::size_t>(alarmed)]->uplink.alarm();
+    ASSERT_TRUE(lead_until([&] { return nodes[static_cast<std::size_t>(alarmed)]->uplink.is_seen(alarm); }));
+    observer.rescan();
+    const Evidence evidence = observer.observe();
+    EXPECT_LE(evidence.processes.size(), kMost);
+    const auto found = std::find_if(evidence.processes.begin(), evidence.processes.end(),
+                                    [&](const ProcessEvidence& one) { return one.world_rank == alarmed; });
+    ASSERT_NE(found, evidence.processes.end()) << alarmed;
+    auto& recorder = nodes[static_cast<std::size_t>(alarmed)]->recorded.recorder;
+    EXPECT_EQ(found->communicators.at(0).record.sequence, recorder.file().communicators[0].sequence);
+    EXPECT_TRUE(found->history->call(0, found->communicators.at(0).record.sequence))
+        << "whole, not only changes";
+  }
+  EXPECT_EQ(coordinator.take_notices().size(), 1u) << "that there are more than are looked at together";
+  over.store(true);
+  hears.join();
+  looks.join();
 }
 
 }  // namespace
